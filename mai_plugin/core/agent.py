@@ -1,0 +1,55 @@
+"""A model as the strategies see it: something to ask in a style, or to ask after it has read reasoning."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from mai_plugin.core import answers
+from mai_plugin.core.prompts import Prompts, inert
+from mai_plugin.core.question import Question
+from mai_plugin.core.records import Call, Completion, Message, Request, Style
+
+Generate = Callable[[Request], Awaitable[Completion]]
+"""An engine's way to answer one request."""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One model with the wordings that it is asked in.
+
+    Attributes:
+        role: `small`, `large`, or `model` where a strategy has one only; names the model in records.
+        generate: the engine's coroutine.
+        prompts: wordings of E, R and the second-stage question.
+        max_reasoning_tokens: limit on an E or R answer.  S and second-stage answers have the harness's limit.
+    """
+
+    role: str
+    generate: Generate
+    prompts: Prompts
+    max_reasoning_tokens: int = 2048
+
+    async def ask(self, question: Question, style: Style) -> Call:
+        """Ask in S, E or R.  S is the harness's prompt, byte for byte; E and R append their wording to the stem."""
+        if style == "S":
+            return await self._call(question, "S", question.messages, question.max_new_tokens)
+        messages = question.asking(self.prompts.wording(style, question.kind))
+        return await self._call(question, style, messages, self.max_reasoning_tokens)
+
+    async def ask_after(self, question: Question, reasoning: Call) -> Call:
+        """Ask for the short answer after reading reasoning, the model's own or another's (Eqn. 7; RT).
+
+        Reasoning that the token limit cut is handed on as it stands, and without special tokens: see `inert`.
+        """
+        style: Style = "E" if reasoning.stage == "E" else "R"
+        messages = (
+            *question.asking(self.prompts.wording(style, question.kind)),
+            Message("assistant", (inert(reasoning.text),)),
+            Message("user", (self.prompts.final[question.kind],)),
+        )
+        return await self._call(question, "final", messages, question.max_new_tokens)
+
+    async def _call(self, question: Question, stage: str, messages: tuple[Message, ...], limit: int) -> Call:
+        completion = await self.generate(Request(messages, limit, question.id, stage))
+        return Call(self.role, stage, completion, answers.extract(completion.text, question.kind, question.options))

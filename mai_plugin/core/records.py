@@ -1,0 +1,183 @@
+"""What goes into a model, what comes out of it, and what a strategy hands back.
+
+All records are frozen.  `Usage` adds, so that the cost of any set of calls is their sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Style = Literal["S", "E", "R"]
+"""The paper's three ways to ask: a short answer, an explanation, step-by-step reasoning."""
+
+Kind = Literal["short", "yes_no", "choice"]
+"""What an answer looks like, told from the prompt alone."""
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image as the harness gave it (a PIL image).  Core never looks inside."""
+
+    data: Any = field(repr=False)
+
+
+Part = str | Image
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation: text and images in order."""
+
+    role: Literal["system", "user", "assistant"]
+    content: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """The text parts, one per line; images left out."""
+        return "\n".join(part for part in self.content if isinstance(part, str))
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images, in order."""
+        return tuple(part for part in self.content if isinstance(part, Image))
+
+
+@dataclass(frozen=True)
+class Request:
+    """One greedy generation asked of an engine.
+
+    Attributes:
+        messages: the conversation so far; the model writes the next assistant turn.
+        max_tokens: limit on the tokens it may write.
+        question_id: which question this is for.  For logs and scripts: no model sees it.
+        stage: which step of a strategy, `S`, `E`, `R` or `final`.  For logs and scripts too.
+    """
+
+    messages: tuple[Message, ...]
+    max_tokens: int
+    question_id: str = ""
+    stage: str = ""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Token counts of one or more calls.  They come from the model's own processor and tokenizer.
+
+    Attributes:
+        calls: how many calls these counts cover.
+        prompt_tokens: tokens read, image tokens included.
+        cached_tokens: of them, found in the engine's prefix cache.
+        output_tokens: tokens written, the end-of-turn token included.
+        reasoning_tokens: of them, written in an E or R stage.
+    """
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.output_tokens + other.output_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What an engine returns for a `Request`.
+
+    Attributes:
+        text: what the model wrote, special tokens left out.
+        prompt_tokens, cached_tokens, output_tokens: as in `Usage`.
+        ttft_s: seconds from the request's arrival at the engine to its first token, waiting included.
+        e2e_s: seconds from the request's arrival to its last token.
+        finish_reason: `length` if `max_tokens` cut it, else `stop`.
+        logprob: summed log-probability of the written tokens, where the engine has it.
+    """
+
+    text: str
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    ttft_s: float = 0.0
+    e2e_s: float = 0.0
+    finish_reason: FinishReason = "stop"
+    logprob: float | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that a strategy made.
+
+    Attributes:
+        role: which model of the strategy: `small`, `large`, or `model` where there is one only.
+        stage: `S`, `E`, `R`, or `final` (a short answer after reading reasoning).
+        answer: the answer found in the text, None if it states none.
+    """
+
+    role: str
+    stage: str
+    completion: Completion
+    answer: str | None
+
+    @property
+    def text(self) -> str:
+        """What the model wrote."""
+        return self.completion.text
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the token limit cut it."""
+        return self.completion.finish_reason == "length"
+
+    @property
+    def usage(self) -> Usage:
+        """Token counts of this call."""
+        done = self.completion
+        reasoning = done.output_tokens if self.stage in ("E", "R") else 0
+        return Usage(1, done.prompt_tokens, done.cached_tokens, done.output_tokens, reasoning)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a strategy hands back for one question.
+
+    Attributes:
+        question_id: the question's id.
+        route: the way the answer was reached, one of the strategy's named routes.
+        final: the call whose answer is returned.
+        calls: every call made, in the order of their stages.
+    """
+
+    question_id: str
+    route: str
+    final: Call
+    calls: tuple[Call, ...]
+
+    @property
+    def answer(self) -> str:
+        """The bare answer, as scorers want it; where the text states none, the text as it stands."""
+        return self.final.text.strip() if self.final.answer is None else self.final.answer
+
+    @property
+    def answered(self) -> bool:
+        """Whether the final text states an answer at all."""
+        return self.final.answer is not None
+
+    def usage(self, role: str | None = None) -> Usage:
+        """Token counts of all calls, or of one model's."""
+        return total(call.usage for call in self.calls if role in (None, call.role))
+
+
+def total(usages: Iterable[Usage]) -> Usage:
+    """The sum of some `Usage` records."""
+    return sum(usages, Usage())

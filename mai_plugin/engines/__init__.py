@@ -1,0 +1,1 @@
+"""What runs a model: one file per engine, one protocol (`base.Engine`), loaded by name with `base.load_engine`."""

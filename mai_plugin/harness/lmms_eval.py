@@ -1,0 +1,186 @@
+"""lmms-eval's side: `mai_cascade`, `mai_single` and `mai_transfer`, over the harness's own tasks and scorers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NoReturn
+
+import torch
+from lmms_eval.api.instance import GenerationResult, Instance, TokenCounts
+from lmms_eval.api.model import lmms
+from lmms_eval.models.model_utils.gen_metrics import log_metrics
+from lmms_eval.models.model_utils.usage_metrics import log_usage
+from lmms_eval.protocol import ChatMessages
+from PIL import Image as PILImage
+
+from mai_plugin.core.question import Question
+from mai_plugin.core.records import Image, Message, Outcome, Part
+from mai_plugin.run.runner import Failure, Item
+from mai_plugin.run.session import Session, log
+from mai_plugin.settings import Settings, StrategyName
+
+DEFAULT_MAX_NEW_TOKENS = 1024
+"""Limit on a short answer where the task sets none."""
+
+
+class _MaiModel(lmms):  # type: ignore[misc]
+    """What the three models share.  Takes the arguments of `Settings.from_args` for its strategy."""
+
+    is_simple = False
+    model_id: ClassVar[str]
+    strategy: ClassVar[StrategyName]
+
+    def __init__(self, **args: Any) -> None:
+        super().__init__()
+        try:
+            self.settings = settings_for(self.model_id, args)
+            self.session = Session(self.settings)
+        except ValueError as error:
+            _stop(str(error))
+        self._rank = int(os.environ.get("RANK", 0))
+        self._world_size = int(os.environ.get("WORLD_SIZE", 1))
+        self._greedy_said = False
+
+    @property
+    def device(self) -> torch.device:
+        """Where the harness puts the tensors by which ranks talk to each other."""
+        local = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+        given = next(iter(self.settings.models.values())).args.get("device")
+        return torch.device(local if given in (None, "auto") else given)
+
+    def generate_until(self, requests: Sequence[Instance]) -> list[GenerationResult]:
+        """Answer the requests of all selected tasks, mixed; results keep their order.
+
+        Raises:
+            SystemExit: some questions could not be answered; raised after all others were.  It is no `Exception`,
+                because the harness's command line prints those and exits with 0.
+        """
+        # Ranks with fewer documents get copies of a request, so that all ranks make as many; nobody reads the answers.
+        wanted = [request for request in requests if not (request.metadata or {}).get("__padding_only__")]
+        items = [self._item(request) for request in wanted]
+        results, summary = self.session.run(items, progress=self.rank == 0)
+        failures = [result for result in results if isinstance(result, Failure)]
+        if self.rank == 0 or failures:
+            log.warning("mai: %s: %s", self.settings.name, summary)
+        if failures:
+            many = f"{len(failures)} of {len(results)} questions could not be answered"
+            _stop(f"{many}, so there is no score; first: {failures[0]}")
+
+        for request, result in zip(wanted, results, strict=True):
+            self._log_usage(request.task_name, result)
+        written = sum(usage.output_tokens for usage in summary.usage.values())
+        log_metrics(summary.wall_s, written, written / max(summary.wall_s, 1e-9), summary.as_metrics())
+
+        answered = iter(results)
+        return [
+            GenerationResult("") if (request.metadata or {}).get("__padding_only__") else self._result(next(answered))
+            for request in requests
+        ]
+
+    def loglikelihood(self, requests: Sequence[Instance]) -> NoReturn:
+        """Not to be had: strategies over two models generate text."""
+        _generation_only(requests, "log-likelihoods")
+
+    def generate_until_multi_round(self, requests: Sequence[Instance]) -> NoReturn:
+        """Not to be had: a strategy answers one question."""
+        _generation_only(requests, "several rounds")
+
+    def clean(self) -> None:
+        """Free the models before the harness scores."""
+        self.session.close()
+
+    def _item(self, request: Instance) -> Item:
+        _, doc_to_messages, gen_kwargs, doc_id, task, split = request.args
+        question_id = f"{task}/{doc_id}"
+
+        def build() -> Question:
+            # The document holds the gold answer too: it goes into the task's own function and nowhere else.
+            messages = doc_to_messages(self.task_dict[task][split][doc_id])
+            limit = int((gen_kwargs or {}).get("max_new_tokens") or DEFAULT_MAX_NEW_TOKENS)
+            return self.session.question(question_id, to_messages(messages), limit)
+
+        if not self._greedy_said and (gen_kwargs or {}).get("do_sample"):
+            self._greedy_said = True
+            log.warning("mai: %s asks for sampling; mai models decode greedily", task)
+        return Item(question_id, build)
+
+    def _log_usage(self, task: str, outcome: Any) -> None:
+        assert isinstance(outcome, Outcome)
+        for call in outcome.calls:
+            # Its total adds reasoning tokens to output tokens, of which ours are a part: so they are not given apart.
+            log_usage(self.settings.models[call.role].name, task, call.usage.prompt_tokens, call.usage.output_tokens)
+
+    def _result(self, outcome: Any) -> GenerationResult:
+        assert isinstance(outcome, Outcome)
+        usage = outcome.usage()
+        counts = TokenCounts(usage.prompt_tokens, usage.output_tokens, usage.reasoning_tokens)
+        return GenerationResult(self.session.text(outcome), counts)
+
+
+class MaiCascade(_MaiModel):
+    """`mai_cascade`: mutual verification, then reasoning transfer (MAI)."""
+
+    model_id = "mai_cascade"
+    strategy = "mutual_verification"
+
+
+class MaiSingle(_MaiModel):
+    """`mai_single`: one model in S, E or R, with or without a second stage."""
+
+    model_id = "mai_single"
+    strategy = "single"
+
+
+class MaiTransfer(_MaiModel):
+    """`mai_transfer`: the large model answers every question after reading the small one's reasoning."""
+
+    model_id = "mai_transfer"
+    strategy = "transfer"
+
+
+MODELS: dict[str, type[_MaiModel]] = {cls.model_id: cls for cls in (MaiCascade, MaiSingle, MaiTransfer)}
+
+
+def settings_for(model: str, args: Mapping[str, Any]) -> Settings:
+    """The settings of a model of ours, from lmms-eval's arguments.
+
+    Raises:
+        ValueError: an argument is unknown or has a value that it may not take.
+    """
+    given = {key: value for key, value in args.items() if key != "max_batch_size"}
+    return Settings.from_args(MODELS[model].strategy, given)
+
+
+def to_messages(messages: list[dict[str, Any]]) -> list[Message]:
+    """lmms-eval's chat messages as ours, in their order; images are decoded here.
+
+    Raises:
+        ValueError: an image does not decode, or there is a video or audio in it.
+    """
+    return [
+        Message(message.role, tuple(_part(content) for content in message.content))
+        for message in ChatMessages(messages=messages).messages
+    ]
+
+
+def _part(content: Any) -> Part:
+    if content.type == "text":
+        return str(content.text)
+    if content.type != "image":
+        raise ValueError(f"holds {content.type}; mai models read text and images")
+    image = content.url
+    try:
+        return Image((PILImage.open(image) if isinstance(image, str | os.PathLike) else image).convert("RGB"))
+    except (OSError, SyntaxError, ValueError, AttributeError) as error:
+        named = repr(image) if isinstance(image, str) else ""
+        raise ValueError(f"image {named} does not decode: {error}".replace("  ", " ")) from error
+
+
+def _generation_only(requests: Sequence[Instance], what: str) -> NoReturn:
+    task = requests[0].task_name if requests else "the task"
+    _stop(f"task {task!r} asks for {what}; mai models are generation only: choose a generate_until task")
+
+
+def _stop(reason: str) -> NoReturn:
+    raise SystemExit(f"mai: {reason}")

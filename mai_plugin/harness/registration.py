@@ -1,0 +1,73 @@
+"""What lmms-eval's entry point loads: model names, the package's tasks, and how result folders are named.
+
+Light on purpose: every `lmms-eval` command imports this, whichever model it runs.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from mai_plugin.resources import task_configs
+
+if TYPE_CHECKING:
+    from lmms_eval.models.registry_v2 import ModelManifest
+
+MODELS = {
+    "mai_cascade": "mai_plugin.harness.lmms_eval.MaiCascade",
+    "mai_single": "mai_plugin.harness.lmms_eval.MaiSingle",
+    "mai_transfer": "mai_plugin.harness.lmms_eval.MaiTransfer",
+}
+
+
+def manifests() -> list[ModelManifest]:
+    """The models, for lmms-eval's registry.  Adds the package's tasks on the way: there is no entry point for tasks."""
+    from lmms_eval.models.registry_v2 import ModelManifest
+
+    _add_tasks()
+    _name_result_folders()
+    return [ModelManifest(model_id=name, chat_class_path=path) for name, path in MODELS.items()]
+
+
+def _add_tasks() -> None:
+    """Let `--tasks` find the package's task files without `--include_path`."""
+    from lmms_eval.tasks import TaskManager
+
+    original = TaskManager.initialize_tasks
+    if getattr(original, "adds_mai_tasks", False):
+        return
+
+    @wraps(original)
+    def initialize_tasks(self: Any, include_path: str | list[str] | None = None, include_defaults: bool = True) -> Any:
+        paths = [include_path] if isinstance(include_path, str) else list(include_path or [])
+        return original(self, [*paths, str(task_configs() / "lmms_eval")], include_defaults)
+
+    initialize_tasks.adds_mai_tasks = True  # type: ignore[attr-defined]
+    TaskManager.initialize_tasks = initialize_tasks
+
+
+def _name_result_folders() -> None:
+    """File results under the preset, or the models and the strategy.
+
+    lmms-eval takes the text behind the first `model=`, `path=` or `engine=` that it finds in the arguments: a
+    cascade would be filed under its engine.
+    """
+    from lmms_eval.loggers.evaluation_tracker import GeneralConfigTracker
+    from lmms_eval.utils import sanitize_model_name, simple_parse_args_string
+
+    original = GeneralConfigTracker.log_experiment_args
+    if getattr(original, "names_mai_results", False):
+        return
+
+    @wraps(original)
+    def log_experiment_args(self: Any, model_source: Any, model_args: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, model_source, model_args, *args, **kwargs)
+        if model_source in MODELS:
+            from mai_plugin.harness.lmms_eval import settings_for
+
+            given = simple_parse_args_string(model_args) if isinstance(model_args, str) else dict(model_args or {})
+            self.model_name = settings_for(model_source, given).name
+            self.model_name_sanitized = sanitize_model_name(self.model_name)
+
+    log_experiment_args.names_mai_results = True  # type: ignore[attr-defined]
+    GeneralConfigTracker.log_experiment_args = log_experiment_args

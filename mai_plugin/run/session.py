@@ -1,0 +1,144 @@
+"""Models loaded once, and an event loop in a thread that answers questions with them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from types import TracebackType
+
+from tqdm import tqdm
+
+from mai_plugin.core import strategies
+from mai_plugin.core.agent import Agent
+from mai_plugin.core.question import Question
+from mai_plugin.core.records import Message, Outcome, Style
+from mai_plugin.core.strategies import Strategy
+from mai_plugin.engines.base import Engine, load_engine
+from mai_plugin.run.runner import Failure, Item, Result, run
+from mai_plugin.run.summary import Summary
+from mai_plugin.settings import Settings
+
+log = logging.getLogger("mai_plugin")
+
+
+def build_strategy(settings: Settings, agents: dict[str, Agent]) -> Strategy:
+    """The strategy that the settings name, bound to its models."""
+    if settings.strategy == "mutual_verification":
+        return partial(strategies.mutual_verification, small=agents["small"], large=agents["large"])
+    style: Style = "E" if settings.prompt == "E" else "R"
+    if settings.strategy == "transfer":
+        return partial(strategies.transfer, reasoner=agents["small"], answerer=agents["large"], style=style)
+    if settings.two_stage:
+        return partial(strategies.two_stage, model=agents["model"], style=style)
+    ask = {"S": strategies.simple, "E": strategies.explain, "R": strategies.reason}[settings.prompt]
+    return partial(ask, model=agents["model"])
+
+
+class Session:
+    """Loads the models of some settings and answers questions until it is closed.
+
+    Args:
+        settings: what to load and how to answer.
+        engines: role to engine, to use engines that are loaded already; they are closed with the session.
+
+    Raises:
+        ValueError: a model cannot be loaded.
+    """
+
+    def __init__(self, settings: Settings, engines: dict[str, Engine] | None = None) -> None:
+        self.settings = settings
+        self.engines: dict[str, Engine] = engines or {}
+        try:
+            for role, model in settings.models.items():  # one after the other: loaders share global state
+                if role not in self.engines:
+                    self.engines[role] = load_engine(settings.engine, model.source, model.args)
+        except BaseException:
+            for engine in self.engines.values():
+                engine.close()
+            raise
+        agents = {
+            role: Agent(role, engine.generate, settings.prompts, settings.max_reasoning_tokens)
+            for role, engine in self.engines.items()
+        }
+        self.strategy = build_strategy(settings, agents)
+        self._unknown_requests: set[str] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="mai-loop", daemon=True)
+        self._thread.start()
+
+    def question(self, id: str, messages: Sequence[Message], max_new_tokens: int) -> Question:
+        """Build a question; says once per task if the table of requests for brevity does not know its prompt."""
+        question = Question.from_messages(id, messages, max_new_tokens, self.settings.prompts)
+        task = id.rpartition("/")[0]
+        if not question.known and task not in self._unknown_requests:
+            self._unknown_requests.add(task)
+            found = f"took {question.request!r} for" if question.request else "found no"
+            log.warning(
+                "mai: %s: the prompt ends with no known request for brevity; %s request by the general rule "
+                "(E and R are put behind the rest; add yours with prompts=FILE, key 'brevity')", task or id, found
+            )  # fmt: skip
+        return question
+
+    def run(self, items: Sequence[Item], *, progress: bool = True) -> tuple[list[Result], Summary]:
+        """Answer questions, `settings.concurrency` at a time, with a progress bar.
+
+        A question that fails is reported at once, by its id; the others go on.  Ctrl-C cancels what is in flight.
+
+        Returns:
+            A result per item, in order, and the run's summary.
+        """
+        started = time.perf_counter()
+        routes: dict[str, int] = {}
+        with tqdm(total=len(items), desc=self.settings.name, unit="question", disable=not progress) as bar:
+
+            def show(result: Result) -> None:
+                if isinstance(result, Failure):
+                    tqdm.write(f"mai: {result}")
+                else:
+                    routes[result.route] = routes.get(result.route, 0) + 1
+                    bar.set_postfix(routes, refresh=False)
+                bar.update()
+
+            future = asyncio.run_coroutine_threadsafe(
+                run(items, self.strategy, concurrency=self.settings.concurrency, on_result=show), self._loop
+            )
+            try:
+                results = future.result()
+            except BaseException:  # Ctrl-C lands here, in the main thread, while the loop's thread still works
+                future.cancel()
+                raise
+        return results, Summary.of(results, time.perf_counter() - started)
+
+    def text(self, outcome: Outcome) -> str:
+        """What to hand to a scorer: the bare answer, or the text as the model wrote it (`raw`)."""
+        return outcome.final.text if self.settings.raw else outcome.answer
+
+    def close(self) -> None:
+        """Free the models and stop the loop.  May be called twice."""
+        if self._loop.is_closed():
+            return
+        for engine in self.engines.values():
+            engine.close()
+        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _cancel_all() -> None:
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

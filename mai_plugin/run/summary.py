@@ -1,0 +1,72 @@
+"""What a run came to: routes, calls and tokens per model, and what went wrong, in numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mai_plugin.core.records import Outcome, Usage, total
+from mai_plugin.run.runner import Failure, Result
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Numbers of one run.
+
+    Attributes:
+        questions: questions that were answered.
+        routes: route to how many questions took it.
+        usage: role to the token counts of that model's calls.
+        wall_s: seconds from the first question to the last answer; loading the models is not in it.
+        failed: questions that could not be answered.
+        no_answer: questions whose final text states no answer; they are handed to the scorer as they stand.
+        cut_reasoning: E or R texts that the token limit cut.
+    """
+
+    questions: int
+    routes: dict[str, int]
+    usage: dict[str, Usage]
+    wall_s: float
+    failed: int = 0
+    no_answer: int = 0
+    cut_reasoning: int = 0
+
+    @classmethod
+    def of(cls, results: Sequence[Result], wall_s: float) -> Summary:
+        """Summarise the results of a run."""
+        outcomes = [result for result in results if isinstance(result, Outcome)]
+        calls = [call for outcome in outcomes for call in outcome.calls]
+        roles = sorted({call.role for call in calls}, key=("small", "large", "model").index)
+        return cls(
+            questions=len(outcomes),
+            routes=dict(Counter(outcome.route for outcome in outcomes).most_common()),
+            usage={role: total(call.usage for call in calls if call.role == role) for role in roles},
+            wall_s=wall_s,
+            failed=sum(isinstance(result, Failure) for result in results),
+            no_answer=sum(not outcome.answered for outcome in outcomes),
+            cut_reasoning=sum(call.truncated for call in calls if call.stage in ("E", "R")),
+        )
+
+    def as_metrics(self) -> dict[str, float]:
+        """Flat numbers for a harness's table: share of each route, calls and output tokens per model."""
+        metrics: dict[str, float] = {
+            f"share_{route}": count / self.questions for route, count in self.routes.items() if self.questions
+        }
+        for role, usage in self.usage.items():
+            metrics[f"{role}_calls"] = usage.calls
+            metrics[f"{role}_output_tokens"] = usage.output_tokens
+        return {**metrics, "no_answer": self.no_answer, "cut_reasoning": self.cut_reasoning}
+
+    def __str__(self) -> str:
+        routes = ", ".join(f"{route} {count / max(1, self.questions):.1%}" for route, count in self.routes.items())
+        models = "; ".join(
+            f"{role}: {usage.calls:,} calls, {usage.output_tokens:,} output tokens"
+            for role, usage in self.usage.items()
+        )
+        trouble: dict[str, Any] = {
+            "failed": self.failed, "state no answer": self.no_answer, "reasonings cut by the limit": self.cut_reasoning,
+        }  # fmt: skip
+        notes = "".join(f"; {count:,} {what}" for what, count in trouble.items() if count)
+        return f"{self.questions:,} questions in {self.wall_s:.1f} s: {routes}; {models}{notes}"

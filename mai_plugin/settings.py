@@ -1,0 +1,235 @@
+"""What a user typed, checked: strategy, models, engine and limits, from arguments and presets.
+
+Both harnesses and the command line go through `Settings.from_args`, so that an argument means the same everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+
+from mai_plugin.core.prompts import Prompts, load_prompts
+from mai_plugin.engines.base import ENGINES, engine_parameters
+from mai_plugin.resources import SHIPPED_MODELS, task_configs
+
+StrategyName = Literal["mutual_verification", "single", "transfer"]
+DEFAULT_PRESET = "MAI-Qwen3VL-2B-8B"
+
+# What each strategy can be told, beside COMMON.
+_PAIR = ("small", "large", "small_args", "large_args")
+_ARGS: dict[str, tuple[str, ...]] = {
+    "mutual_verification": _PAIR,
+    "single": ("model", "prompt", "two_stage"),
+    "transfer": (*_PAIR, "prompt"),
+}
+_COMMON = (
+    "preset", "engine", "engine_args", "device", "dtype", "batch_size",
+    "prompts", "max_reasoning_tokens", "concurrency", "raw",
+)  # fmt: skip
+_EXAMPLE = '{"dtype":"bfloat16"}'
+_FROM_HARNESS = ("batch_size", "device")  # given by harnesses whether or not an engine has a use for them
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model and the arguments that its engine is loaded with."""
+
+    name: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        """The folder or Hub name to load: shipped models are named without their path."""
+        return str(SHIPPED_MODELS.get(self.name, self.name))
+
+    @property
+    def short_name(self) -> str:
+        """The last part of the name."""
+        return self.name.rstrip("/").rsplit("/", 1)[-1].removesuffix(".json")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One way to answer questions.
+
+    Attributes:
+        name: what results are filed under: the preset, or the models and the strategy.
+        strategy: `mutual_verification` (MAI), `single` or `transfer`.
+        models: role (`small` and `large`, or `model`) to model.
+        engine: name of the engine that runs them.
+        prompt: `S`, `E` or `R` for `single`; `E` or `R`, what is transferred, for `transfer`.
+        two_stage: for `single`: ask again for the short answer, with the reasoning in context.
+        prompts: wordings.
+        max_reasoning_tokens: limit on E and R answers.
+        concurrency: questions in flight.
+        raw: hand back the final text as the model wrote it instead of the bare answer.
+    """
+
+    name: str
+    strategy: StrategyName
+    models: Mapping[str, ModelSpec]
+    engine: str = "transformers"
+    prompt: str = "R"
+    two_stage: bool = False
+    prompts: Prompts = field(default_factory=load_prompts)
+    max_reasoning_tokens: int = 2048
+    concurrency: int = 64
+    raw: bool = False
+
+    @classmethod
+    def from_args(cls, strategy: StrategyName, args: Mapping[str, Any]) -> Settings:
+        """Check arguments, fill in a preset and defaults.
+
+        Raises:
+            ValueError: one line that names the argument and the values it may take.
+        """
+        given = {key: value for key, value in args.items() if value is not None}
+        accepted = (*_ARGS[strategy], *_COMMON)
+        for key in given:
+            if key not in accepted:
+                hint = _did_you_mean(key, accepted)
+                raise ValueError(f"unknown argument {key!r}{hint}; arguments are: {', '.join(accepted)}")
+        preset_name = given.pop("preset", None)
+        own_models = [key for key in ("small", "large", "model") if key in given]
+        if preset_name is None and not own_models and strategy != "single":
+            preset_name = DEFAULT_PRESET
+        preset = _preset(str(preset_name), strategy) if preset_name is not None else {}
+        merged = {**preset, **given}
+        merged["engine_args"] = {**_mapping(preset, "engine_args"), **_mapping(given, "engine_args")}
+
+        roles = ("model",) if strategy == "single" else ("small", "large")
+        missing = [role for role in roles if role not in merged]
+        if missing:
+            wanted = " and ".join(f"{role}=MODEL" for role in roles)
+            raise ValueError(f"argument {missing[0]!r} is missing: give {wanted}, or preset=NAME")
+        engine = _one_of(merged, "engine", tuple(ENGINES), "transformers")
+        styles = ("S", "E", "R") if strategy == "single" else ("E", "R")
+        prompt = _one_of(merged, "prompt", styles, "S" if strategy == "single" else "R")
+        two_stage = _flag(merged, "two_stage")
+        if two_stage and prompt == "S":
+            raise ValueError("argument two_stage=true needs prompt=E or prompt=R: S has no reasoning to read again")
+        shared = _engine_args(engine, merged)
+        models = {role: ModelSpec(str(merged[role]), {**shared, **_mapping(merged, f"{role}_args")}) for role in roles}
+        return cls(
+            name=_name(preset_name if not own_models else None, preset, strategy, models, prompt, two_stage),
+            strategy=strategy,
+            models=models,
+            engine=engine,
+            prompt=prompt,
+            two_stage=two_stage,
+            prompts=load_prompts(merged.get("prompts")),
+            max_reasoning_tokens=_positive(merged, "max_reasoning_tokens", cls.max_reasoning_tokens),
+            concurrency=_positive(merged, "concurrency", cls.concurrency),
+            raw=_flag(merged, "raw"),
+        )
+
+
+def preset_names() -> list[str]:
+    """The presets that travel with the package."""
+    return sorted(path.stem for path in (task_configs() / "presets").glob("*.yaml"))
+
+
+def _preset(name: str, strategy: StrategyName) -> dict[str, Any]:
+    """Read a preset by name or path, for a strategy."""
+    path = Path(name) if name.endswith((".yaml", ".yml")) else task_configs() / "presets" / f"{name}.yaml"
+    if not path.is_file():
+        if path == Path(name):
+            raise ValueError(f"preset {name!r}: no such file")
+        known = preset_names()
+        hint = _did_you_mean(name, known)
+        raise ValueError(f"unknown preset {name!r}{hint}; presets are: {', '.join(known)}, or the path of a YAML file")
+    try:
+        preset = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ValueError(f"preset {name!r}: {' '.join(str(error).split())}") from error
+    if not isinstance(preset, dict) or preset.get("strategy") not in get_args(StrategyName):
+        raise ValueError(f"preset {name!r}: needs 'strategy', one of {', '.join(get_args(StrategyName))}")
+    own = preset.pop("strategy")
+    if (own == "single") != (strategy == "single"):
+        raise ValueError(f"preset {name!r} is for strategy {own}, not for {strategy}")
+    accepted = (*_ARGS[own], *_COMMON)
+    for key in preset:
+        if key not in accepted:
+            raise ValueError(f"preset {name!r}: unknown key {key!r}; it may hold: {', '.join(accepted)}")
+    # A pair's preset serves both of its strategies.
+    return {"own_strategy": own, **preset}
+
+
+def _name(
+    preset_name: str | None, preset: Mapping[str, Any], strategy: StrategyName, models: Mapping[str, ModelSpec],
+    prompt: str, two_stage: bool,
+) -> str:  # fmt: skip
+    if strategy == "single":
+        suffix = f"-{prompt}" + ("-S2" if two_stage else "")
+    elif strategy == "transfer":
+        suffix = f"-transfer-{prompt}"
+    else:
+        suffix = "-MAI"
+    if preset_name is not None:
+        stem = Path(preset_name).stem
+        changed = strategy != preset["own_strategy"] or (strategy == "single" and not stem.endswith(suffix))
+        return stem + suffix if changed else stem
+    return "+".join(model.short_name for model in models.values()) + suffix
+
+
+def _engine_args(engine: str, merged: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments for the engine: the shorthands, then `engine_args`, which win."""
+    takes = engine_parameters(engine)
+    args: dict[str, Any] = {}
+    for key in ("batch_size", "device", "dtype"):
+        if key in merged and (key in takes or key not in _FROM_HARNESS):
+            args[key] = merged[key]
+    if "batch_size" in args:
+        if args["batch_size"] in ("auto", "auto:1"):
+            args["batch_size"] = 16
+        args["batch_size"] = _positive(args, "batch_size", 1)
+    return {**args, **_mapping(merged, "engine_args")}
+
+
+def _mapping(args: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = args.get(key, {})
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise ValueError(f"argument {key}={value!r} is not JSON ({error}); write it as {_EXAMPLE}") from error
+    if not isinstance(value, Mapping):
+        raise ValueError(f"argument {key}={value!r} must be a JSON object such as {_EXAMPLE}")
+    return dict(value)
+
+
+def _one_of(args: Mapping[str, Any], key: str, values: tuple[str, ...], default: str) -> str:
+    value = str(args.get(key, default))
+    if value not in values:
+        raise ValueError(f"argument {key}={value!r}{_did_you_mean(value, values)}; it may be: {', '.join(values)}")
+    return value
+
+
+def _positive(args: Mapping[str, Any], key: str, default: int) -> int:
+    value = args.get(key, default)
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = 0
+    if number < 1 or str(number) != str(value):
+        raise ValueError(f"argument {key}={value!r} must be a whole number, at least 1")
+    return number
+
+
+def _flag(args: Mapping[str, Any], key: str) -> bool:
+    value = args.get(key, False)
+    flags = {"true": True, "false": False, "1": True, "0": False}
+    if str(value).lower() not in flags:
+        raise ValueError(f"argument {key}={value!r} must be true or false")
+    return flags[str(value).lower()]
+
+
+def _did_you_mean(word: str, known: list[str] | tuple[str, ...]) -> str:
+    close = get_close_matches(word, known, 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

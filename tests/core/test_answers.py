@@ -1,0 +1,167 @@
+"""What is found in texts such as models write, and which answers count as equal."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mai_plugin.core.answers import agree, clean, extract, normalise
+
+OPTIONS = {"A": "red", "B": "blue", "C": "green"}
+
+SHORT = [
+    # bare, and bare in some wrapping
+    ("7", "7"),
+    ("7.", "7"),
+    (" 7 \n", "7"),
+    ("**7**", "7"),
+    ("`7`", "7"),
+    ('"seven dwarfs"', "seven dwarfs"),
+    ("(7)", "7"),
+    ("\\boxed{7}", "7"),
+    ("$\\boxed{7}$", "7"),
+    ("$7$", "7"),
+    ("\\(7\\)", "7"),
+    ("\\boxed{\\text{blue}}", "blue"),
+    # content stays
+    ("2,000", "2,000"),
+    ("5%", "5%"),
+    ("45\\%", "45%"),
+    ("$5", "$5"),
+    ("1{,}234", "1,234"),
+    ("-3.50", "-3.50"),
+    ("U.S.", "U.S."),
+    ("3.5.", "3.5"),
+    ("(a) and (b)", "(a) and (b)"),
+    # stated
+    ("Answer: 7", "7"),
+    ("answer: 7.", "7"),
+    ("**Answer:** 7", "7"),
+    ("**Answer: 7**", "7"),
+    ("**Answer**: 7", "7"),
+    ("Final Answer: **12**.", "12"),
+    ("Answer:\n\n12", "12"),
+    ("### Answer\n42", "42"),
+    ("red 7, blue 5. 7 + 5 = 12.\nAnswer: 12", "12"),
+    ("The answer is 7.", "7"),
+    ("The answer is 3.5.", "3.5"),
+    ("The answer is the U.S. dollar.", "the U.S. dollar"),
+    ("So the answer is 7. The bar is red.", "7"),
+    ("So the final answer is: $\\boxed{42}$.", "42"),
+    ("<answer>7</answer>", "7"),
+    ("Thus \\boxed{\\frac{1}{2}} holds", "\\frac{1}{2}"),
+    ("the bars sum to **12**\nwhich is it", "12"),
+    # the last stated answer counts
+    ("Answer: 3\nWait, blue is 4.\nAnswer: 4", "4"),
+    ("The answer is 3. No: \\boxed{4}", "4"),
+    # thinking
+    ("<think>Answer: 3</think>9", "9"),
+    ("<think>hm, Answer: 3", None),
+    ("so it is 9</think>\n\nAnswer: 8", "8"),
+    # none
+    ("", None),
+    ("   \n", None),
+    ("**", None),
+    ("Let me look at the chart.\nThe red bar is tall, and the blue one is", None),
+    ("word " * 16, None),
+]
+YES_NO = [
+    ("yes", "yes"),
+    ("No.", "No"),
+    ("**Yes**", "Yes"),
+    ("Yes, there is a dog in the image.", "Yes"),
+    ("Answer: No", "No"),
+    ("7 > 5.\nAnswer: yes", "yes"),
+    ("The answer is no.", "no"),
+    ("<answer>Yes</answer>", "Yes"),
+    ("Answer: yes or no", "yes or no"),
+    ("There is\nnothing to say", None),
+]
+CHOICE = [
+    ("B", "B"),
+    ("b", "B"),
+    ("(B)", "B"),
+    ("B.", "B"),
+    ("B)", "B"),
+    ("B. blue", "B"),
+    ("(B) blue", "B"),
+    ("**B. blue**", "B"),
+    ("Option B", "B"),
+    ("blue", "B"),
+    ("Blue.", "B"),
+    ("blue (B)", "B"),
+    ("Answer: B", "B"),
+    ("Answer: **B**", "B"),
+    ("Answer: B) blue", "B"),
+    ("Answer: blue", "B"),
+    ("The answer is B.", "B"),
+    ("The correct answer is **B**.", "B"),
+    ("The correct option is (B) blue.", "B"),
+    ("<answer>B</answer>", "B"),
+    ("\\boxed{B}", "B"),
+    ("\\boxed{\\text{B}}", "B"),
+    ("red A 3, blue B 9.\nTallest blue B.\nAnswer: B", "B"),
+    ("A is too small and C is wrong, so it is B.", "B"),
+    ("A dog is there", None),
+    ("D", None),  # not among the options
+    ("", None),
+]
+
+
+@pytest.mark.parametrize(("text", "answer"), SHORT)
+def test_short(text: str, answer: str | None) -> None:
+    assert extract(text, "short") == answer
+
+
+@pytest.mark.parametrize(("text", "answer"), YES_NO)
+def test_yes_no(text: str, answer: str | None) -> None:
+    assert extract(text, "yes_no") == answer
+
+
+@pytest.mark.parametrize(("text", "answer"), CHOICE)
+def test_choice(text: str, answer: str | None) -> None:
+    assert extract(text, "choice", OPTIONS) == answer
+
+
+@given(st.text(max_size=200), st.sampled_from(["short", "yes_no", "choice"]))
+def test_extraction_never_raises_and_is_idempotent(text: str, kind: str) -> None:
+    once = extract(text, kind, OPTIONS)  # type: ignore[arg-type]
+    if once is not None:
+        assert once.strip() == once != ""
+        assert clean(once) == clean(clean(once))
+
+
+@given(st.from_regex(r"[A-Za-z0-9]{1,8}( [A-Za-z0-9]{1,8}){0,3}", fullmatch=True))
+def test_a_bare_answer_stays_itself(answer: str) -> None:
+    assert extract(answer, "short") == answer or "answer" in answer.lower()
+
+
+EQUAL = [
+    ("12", "12.0"), ("12", "twelve"), ("21", "twenty-one"), ("1,234", "1234"), ("5%", "5"), ("$5", "5"),
+    ("the dog", "Dog."), ("\u22123", "-3"), ("\uff11\uff12", "12"), ("Yes", "yes."), ("0.50", ".5"), ("1 000", "1000"),
+    ("**red**", "red"),
+]  # fmt: skip
+DIFFERENT = [("12", "13"), ("red", "blue"), ("-3", "3"), ("1.5", "15"), ("yes", "no"), ("an apple", "apples")]
+
+
+@pytest.mark.parametrize(("a", "b"), EQUAL)
+def test_equal_answers_agree(a: str, b: str) -> None:
+    assert agree(a, b, "short")
+    assert agree(b, a, "short")
+
+
+@pytest.mark.parametrize(("a", "b"), DIFFERENT)
+def test_different_answers_do_not_agree(a: str, b: str) -> None:
+    assert not agree(a, b, "short")
+
+
+def test_no_answer_agrees_with_nothing() -> None:
+    assert not agree(None, None, "short")
+    assert not agree(None, "7", "short")
+
+
+def test_choices_are_compared_as_letters() -> None:
+    assert agree("B", "b", "choice")
+    assert not agree("A", "B", "choice")
+    assert normalise("A", "choice") == "a"  # no article
