@@ -152,7 +152,8 @@ def _preset(name: str, strategy: StrategyName) -> dict[str, Any]:
         raise ValueError(f"preset {name!r}: needs 'strategy', one of {', '.join(get_args(StrategyName))}")
     own = preset.pop("strategy")
     if (own == "single") != (strategy == "single"):
-        raise ValueError(f"preset {name!r} is for strategy {own}, not for {strategy}")
+        meant = "mai_single" if own == "single" else "mai_cascade and mai_transfer"
+        raise ValueError(f"preset {name!r} is for strategy {own}, not for {strategy}: use it with {meant}")
     accepted = (*_ARGS[own], *_COMMON)
     for key in preset:
         if key not in accepted:

@@ -36,7 +36,7 @@ class ScriptedEngine:
                 script = json.loads(Path(model).read_text(encoding="utf-8"))
             except (OSError, ValueError) as error:
                 raise ValueError(f"script {model}: {' '.join(str(error).split())}") from error
-        if not all(isinstance(stages, Mapping) for stages in script.values()):
+        if not isinstance(script, Mapping) or not all(isinstance(stages, Mapping) for stages in script.values()):
             raise ValueError(f"script {model}: must map question ids to a mapping of stages to answers")
         self.script = script
         self.latency_s = latency_s

@@ -109,7 +109,7 @@ class TransformersEngine:
         self._waiting: deque[_Job] = deque()
         self._preparing = 0
         self._loop_task: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()
+        self._changed = asyncio.Event()  # set whenever a request has left the processor
         self._closed = threading.Event()
         self._processor_thread = ThreadPoolExecutor(1, thread_name_prefix="mai-processor")
         self._model_thread = ThreadPoolExecutor(1, thread_name_prefix="mai-model")
@@ -155,6 +155,7 @@ class TransformersEngine:
     async def _serve(self) -> None:
         """Run batches until nothing waits."""
         loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
         while self._waiting:
             # Requests that have arrived are let through the processor first, so that they share the batch.
             while self._preparing and len(self._waiting) < self.batch_size:

@@ -1,0 +1,113 @@
+"""Arguments and presets: what they come to, and one clear line for each that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mai_plugin.resources import SHIPPED_MODELS
+from mai_plugin.settings import Settings, preset_names
+
+
+def cascade(**args: object) -> Settings:
+    return Settings.from_args("mutual_verification", args)
+
+
+def test_the_default_is_the_papers_pair() -> None:
+    settings = cascade()
+    assert settings.name == "MAI-Qwen3VL-2B-8B"
+    assert [model.name for model in settings.models.values()] == [
+        "Qwen/Qwen3-VL-2B-Instruct",
+        "Qwen/Qwen3-VL-8B-Instruct",
+    ]
+    assert (settings.engine, settings.max_reasoning_tokens) == ("transformers", 2048)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_is_sound(name: str) -> None:
+    strategy = "mutual_verification" if name.startswith("MAI-") else "single"
+    settings = Settings.from_args(strategy, {"preset": name})  # type: ignore[arg-type]
+    assert settings.name == name
+
+
+def test_shipped_models_are_found_by_name() -> None:
+    models = cascade(preset="MAI-tiny").models
+    assert models["small"].source == str(SHIPPED_MODELS["mai-tiny-small"])
+    assert models["small"].args == {"num_threads": 1}
+
+
+def test_names_tell_models_and_strategy() -> None:
+    pair = {"small": "org/Small-2B", "large": "/models/Large-8B/"}
+    assert Settings.from_args("mutual_verification", pair).name == "Small-2B+Large-8B-MAI"
+    assert Settings.from_args("transfer", pair).name == "Small-2B+Large-8B-transfer-R"
+    assert Settings.from_args("transfer", {"preset": "MAI-tiny", "prompt": "E"}).name == "MAI-tiny-transfer-E"
+    assert Settings.from_args("single", {"model": "org/M"}).name == "M-S"
+    assert Settings.from_args("single", {"model": "org/M", "prompt": "R", "two_stage": True}).name == "M-R-S2"
+    assert Settings.from_args("single", {"preset": "tiny-large-S", "prompt": "R"}).name == "tiny-large-S-R"
+    assert cascade(preset="MAI-tiny", large="org/L").name == "mai-tiny-small+L-MAI"
+
+
+def test_engine_arguments_are_merged() -> None:
+    settings = cascade(
+        small="a", large="b", dtype="float32", batch_size="4",
+        engine_args='{"num_threads": 2}', large_args='{"dtype": "bfloat16"}',
+    )  # fmt: skip
+    assert settings.models["small"].args == {"batch_size": 4, "dtype": "float32", "num_threads": 2}
+    assert settings.models["large"].args == {"batch_size": 4, "dtype": "bfloat16", "num_threads": 2}
+
+
+def test_what_a_harness_always_gives_is_dropped_where_an_engine_has_no_use_for_it() -> None:
+    assert cascade(small="a", large="b", engine="scripted", batch_size="1", device="cpu").models["small"].args == {}
+
+
+def test_a_preset_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("strategy: mutual_verification\nsmall: a\nlarge: b\nmax_reasoning_tokens: 99\n")
+    settings = cascade(preset=str(file))
+    assert (settings.name, settings.max_reasoning_tokens) == ("mine", 99)
+
+
+WRONG = [
+    ({"preset": "MAI-Qwen3VL-2B-9B"}, r"unknown preset 'MAI-Qwen3VL-2B-9B' \(did you mean 'MAI-Qwen3VL-[24]B-[48]B'\?\); presets are: MAI-Qwen3VL"),
+    ({"preset": "no/such.yaml"}, "preset 'no/such.yaml': no such file"),
+    ({"preset": "Qwen3VL-8B-S"}, "is for strategy single"),
+    ({"engine": "vlm"}, "argument engine='vlm'; it may be: transformers, scripted"),
+    ({"smal": "a"}, r"unknown argument 'smal' \(did you mean 'small'\?\); arguments are: small"),
+    ({"small": "a"}, "argument 'large' is missing: give small=MODEL and large=MODEL, or preset=NAME"),
+    ({"concurrency": 0}, "argument concurrency=0 must be a whole number, at least 1"),
+    ({"max_reasoning_tokens": 1.5}, "must be a whole number"),
+    ({"raw": "maybe"}, "argument raw='maybe' must be true or false"),
+    ({"engine_args": "{dtype"}, "is not JSON"),
+    ({"engine_args": "3"}, "must be a JSON object"),
+    ({"prompts": "no/such.yaml"}, "prompts file no/such.yaml"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "message"), WRONG)
+def test_wrong_arguments(args: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        cascade(**args)
+    assert "\n" not in str(error.value)
+
+
+def test_wrong_prompt_letters() -> None:
+    with pytest.raises(ValueError, match="argument prompt='Q'; it may be: S, E, R"):
+        Settings.from_args("single", {"model": "a", "prompt": "Q"})
+    with pytest.raises(ValueError, match="argument prompt='S'; it may be: E, R"):
+        Settings.from_args("transfer", {"prompt": "S"})
+    with pytest.raises(ValueError, match="two_stage=true needs prompt=E or prompt=R"):
+        Settings.from_args("single", {"model": "a", "two_stage": True})
+    with pytest.raises(ValueError, match="argument 'model' is missing"):
+        Settings.from_args("single", {})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("strategy: cascade", "needs 'strategy', one of"), ("- 1", "needs 'strategy'"), ("a: [", "preset"),
+     ("strategy: mutual_verification\nmodel: a", "unknown key 'model'")],
+)  # fmt: skip
+def test_a_bad_preset_file_is_named(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "bad.yaml").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        cascade(preset=str(tmp_path / "bad.yaml"))
