@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
 import torch
@@ -13,6 +13,7 @@ from lmms_eval.models.model_utils.gen_metrics import log_metrics
 from lmms_eval.models.model_utils.usage_metrics import log_usage
 from lmms_eval.protocol import ChatMessages
 from PIL import Image as PILImage
+from PIL import ImageFile
 
 from mai_plugin.core.question import Question
 from mai_plugin.core.records import Image, Message, Outcome, Part
@@ -41,6 +42,7 @@ class _MaiModel(lmms):  # type: ignore[misc]
         self._rank = int(os.environ.get("RANK", 0))
         self._world_size = int(os.environ.get("WORLD_SIZE", 1))
         self._greedy_said = False
+        self._truncated: list[str] = []
 
     @property
     def device(self) -> torch.device:
@@ -63,6 +65,9 @@ class _MaiModel(lmms):  # type: ignore[misc]
         failures = [result for result in results if isinstance(result, Failure)]
         if self.rank == 0 or failures:
             log.warning("mai: %s: %s", self.settings.name, summary)
+        if self._truncated:
+            many, first = len(self._truncated), self._truncated[0]
+            log.warning("mai: %d truncated images were filled up, as lmms-eval does; first: question %s", many, first)
         if failures:
             many = f"{len(failures)} of {len(results)} questions could not be answered"
             _stop(f"{many}, so there is no score; first: {failures[0]}")
@@ -96,14 +101,32 @@ class _MaiModel(lmms):  # type: ignore[misc]
 
         def build() -> Question:
             # The document holds the gold answer too: it goes into the task's own function and nowhere else.
-            messages = doc_to_messages(self.task_dict[task][split][doc_id])
+            def load() -> list[Message]:
+                return to_messages(doc_to_messages(self.task_dict[task][split][doc_id]))
+
+            messages = self._noticing_truncated_images(question_id, load)
             limit = int((gen_kwargs or {}).get("max_new_tokens") or DEFAULT_MAX_NEW_TOKENS)
-            return self.session.question(question_id, to_messages(messages), limit)
+            return self.session.question(question_id, messages, limit)
 
         if not self._greedy_said and (gen_kwargs or {}).get("do_sample"):
             self._greedy_said = True
             log.warning("mai: %s asks for sampling; mai models decode greedily", task)
         return Item(question_id, build)
+
+    def _noticing_truncated_images(self, question_id: str, load: Callable[[], list[Message]]) -> list[Message]:
+        """Load a question's images.  lmms-eval fills up truncated ones without a word: so do we, but we say so."""
+        tolerant = ImageFile.LOAD_TRUNCATED_IMAGES
+        ImageFile.LOAD_TRUNCATED_IMAGES = False
+        try:
+            return load()
+        except (OSError, ValueError) as error:
+            if not tolerant or "truncated" not in str(error).lower():
+                raise
+        finally:
+            ImageFile.LOAD_TRUNCATED_IMAGES = tolerant
+        messages = load()
+        self._truncated.append(question_id)
+        return messages
 
     def _log_usage(self, task: str, outcome: Any) -> None:
         assert isinstance(outcome, Outcome)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from mai_plugin.core.question import find_options
 from mai_plugin.tiny.charts import ChartQuestion
 
@@ -135,8 +137,8 @@ def write_benchmark(task: str, folder: Path, questions: Sequence[ChartQuestion])
             table = table.cast_column(column, datasets.Image())
     table.to_parquet(str(data / f"{benchmark.split}-00000-of-00001.parquet"))
     if benchmark.config:
-        files = f"{benchmark.config}/{benchmark.split}-*"
-        header = f"configs:\n- config_name: {benchmark.config}\n  data_files:\n  - split: {benchmark.split}\n    path: {files}\n"
+        split = {"split": benchmark.split, "path": f"{benchmark.config}/{benchmark.split}-*"}
+        header = yaml.safe_dump({"configs": [{"config_name": benchmark.config, "data_files": [split]}]})
         (home / "README.md").write_text(f"---\n{header}---\n", encoding="utf-8")
     return kept
 

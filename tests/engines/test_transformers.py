@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from checkpoints import random_internvl, random_qwen3_vl
 from PIL import Image as PILImage
 
-from checkpoints import random_internvl, random_qwen3_vl
 from mai_plugin.core.prompts import inert
 from mai_plugin.core.records import Completion, Image, Message, Request
 from mai_plugin.engines.base import EngineError, load_engine
@@ -157,7 +157,7 @@ def test_special_tokens_of_either_family_are_inert_in_reasoning(engine: Transfor
         turns = (user(picture(64, 64), "Q"), Message("assistant", (inert(reasoning),)), user("And?"))
         return engine._prepare(Request(turns, 1))["input_ids"][0].tolist()
 
-    special = {token for token in engine.tokenizer.get_added_vocab().values()}
+    special = set(engine.tokenizer.get_added_vocab().values())
 
     def structure(tokens: list[int]) -> list[int]:
         return [token for token in tokens if token in special]

@@ -1,0 +1,127 @@
+"""`mai demo`: the tiny pair on bar charts, through the real lmms-eval command line, in one table.
+
+Each row is one `lmms-eval` process under the official task name `chartqa`, with ChartQA's own loader and scorer, on a
+data set written on the spot.  Toy models on toy data: the table shows that everything works, not what MAI brings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ROWS = {
+    "small-S": ("mai_single", "preset=tiny-small-S"),
+    "large-S": ("mai_single", "preset=tiny-large-S"),
+    "large-R": ("mai_single", "preset=tiny-large-R"),
+    "MAI": ("mai_cascade", "preset=MAI-tiny"),
+}
+CHART_SEED = 2026
+
+
+class DemoFailed(RuntimeError):
+    """A run of the demo came to no result; the message says where its log is."""
+
+
+def run_lmms_eval(folder: Path, model: str, model_args: str, name: str, tasks: str, batch_size: int) -> dict[str, Any]:
+    """Run the lmms-eval command line in a folder and read the results that it wrote.
+
+    Its exit code is 0 on most failures, so the results file is what counts.
+
+    Raises:
+        DemoFailed: it wrote no results.
+    """
+    command = [
+        str(Path(sysconfig.get_path("scripts")) / "lmms-eval"), "--model", model, "--model_args", model_args,
+        "--tasks", tasks, "--batch_size", str(batch_size), "--output_path", f"results/{name}", "--log_samples",
+    ]  # fmt: skip
+    shutil.rmtree(folder / "results" / name, ignore_errors=True)
+    log = folder / f"{name}.log"
+    # A cache of its own: `datasets` would else serve another folder's data, which has the same relative path.
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder.resolve() / "cache"), "OMP_NUM_THREADS": "1"}
+    with log.open("w", encoding="utf-8") as stream:
+        subprocess.run(command, cwd=folder, env={**os.environ, **offline}, stdout=stream, stderr=subprocess.STDOUT, check=False)
+    found = sorted((folder / "results" / name).rglob("[0-9]*_results.json"))
+    if not found:
+        last = [line for line in log.read_text(encoding="utf-8").splitlines() if line.strip()][-1:]
+        raise DemoFailed(f"lmms-eval wrote no results for {name}; the end of {log}: {' '.join(last)}")
+    results: dict[str, Any] = json.loads(found[-1].read_text(encoding="utf-8"))
+    return results
+
+
+def run_demo(out: Path, n: int, batch_size: int = 16) -> list[dict[str, Any]]:
+    """Write the data set, run every row, and write `summary.json`.
+
+    Args:
+        out: folder for data, logs, results and the summary.
+        n: number of charts.
+        batch_size: as in lmms-eval.
+
+    Returns:
+        Rows with `name`, `score` (points, 0 to 100), `output_tokens` per model, `wall_s` (answering only: loading
+        the models and starting the harness is not in it) and `routes` (counts).
+    """
+    from mai_plugin.tiny.charts import chart_questions
+    from mai_plugin.tiny.datasets import write_benchmark
+
+    out.mkdir(parents=True, exist_ok=True)
+    write_benchmark("chartqa", out, chart_questions(n, CHART_SEED))
+    rows = []
+    for name, (model, model_args) in ROWS.items():
+        print(
+            f"{name}: lmms-eval --model {model} --model_args {model_args} --tasks chartqa", file=sys.stderr, flush=True
+        )
+        rows.append(_row(name, run_lmms_eval(out, model, model_args, name, "chartqa", batch_size), n))
+    (out / "summary.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return rows
+
+
+def _row(name: str, results: dict[str, Any], n: int) -> dict[str, Any]:
+    numbers = results["throughput"]
+    share = "avg_share_"
+    single = name.partition("-")[0]  # the one model of a baseline
+    tokens = {
+        role: int(
+            numbers.get(f"avg_{role}_output_tokens", numbers.get("avg_model_output_tokens", 0) if role == single else 0)
+        )
+        for role in ("small", "large")
+    }
+    return {
+        "name": name,
+        "score": round(100 * results["results"]["chartqa"]["relaxed_overall,none"], 2),
+        "output_tokens": tokens,
+        "wall_s": round(numbers["total_elapsed_time"], 2),
+        "routes": {key[len(share) :]: round(n * value) for key, value in numbers.items() if key.startswith(share)},
+    }
+
+
+def demo_table(rows: list[dict[str, Any]], n: int) -> Table:
+    """The rows for the terminal."""
+    table = Table(title=f"Toy models on {n} toy charts (lmms-eval, task chartqa)")
+    for column in ("", "score", "tokens small", "tokens large", "seconds", "routes"):
+        table.add_column(column, justify="left" if column in ("", "routes") else "right")
+    for row in rows:
+        small, large = row["output_tokens"].values()
+        routes = ", ".join(f"{route} {count}" for route, count in row["routes"].items())
+        numbers = (f"{row['score']:.1f}", f"{small:,}", f"{large:,}", f"{row['wall_s']:.1f}")
+        table.add_row(row["name"], *numbers, routes if len(row["routes"]) > 1 else "")
+    return table
+
+
+def main(out: Path, n: int) -> None:
+    """Run the demo and print its table."""
+    rows = run_demo(out, n)
+    console = Console()
+    console.print(demo_table(rows, n))
+    console.print(
+        "These are toys: two models of 0.5 and 1 M parameters on synthetic bar charts. Seconds count answering only.\n"
+        f"The same as JSON: {out / 'summary.json'}; logs and per-sample results are beside it."
+    )
