@@ -48,7 +48,8 @@ def run_lmms_eval(folder: Path, model: str, model_args: str, name: str, tasks: s
     # A cache of its own: `datasets` would else serve another folder's data, which has the same relative path.
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder.resolve() / "cache"), "OMP_NUM_THREADS": "1"}
     with log.open("w", encoding="utf-8") as stream:
-        subprocess.run(command, cwd=folder, env={**os.environ, **offline}, stdout=stream, stderr=subprocess.STDOUT, check=False)
+        environment = {**os.environ, **offline}
+        subprocess.run(command, cwd=folder, env=environment, stdout=stream, stderr=subprocess.STDOUT, check=False)
     found = sorted((folder / "results" / name).rglob("[0-9]*_results.json"))
     if not found:
         last = [line for line in log.read_text(encoding="utf-8").splitlines() if line.strip()][-1:]

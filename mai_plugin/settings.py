@@ -30,7 +30,7 @@ _ARGS: dict[str, tuple[str, ...]] = {
 }
 _COMMON = (
     "preset", "engine", "engine_args", "device", "dtype", "batch_size",
-    "prompts", "max_reasoning_tokens", "concurrency", "raw",
+    "prompts", "max_reasoning_tokens", "concurrency", "raw", "store",
 )  # fmt: skip
 _EXAMPLE = '{"dtype":"bfloat16"}'
 _FROM_HARNESS = ("batch_size", "device")  # given by harnesses whether or not an engine has a use for them
@@ -69,6 +69,7 @@ class Settings:
         max_reasoning_tokens: limit on E and R answers.
         concurrency: questions in flight.
         raw: hand back the final text as the model wrote it instead of the bare answer.
+        store: folder that keeps every call of a run, see `run.journal`; None to keep nothing (`store=off`).
     """
 
     name: str
@@ -81,6 +82,7 @@ class Settings:
     max_reasoning_tokens: int = 2048
     concurrency: int = 64
     raw: bool = False
+    store: Path | None = Path("mai_runs")
 
     @classmethod
     def from_args(cls, strategy: StrategyName, args: Mapping[str, Any]) -> Settings:
@@ -127,6 +129,7 @@ class Settings:
             max_reasoning_tokens=_positive(merged, "max_reasoning_tokens", cls.max_reasoning_tokens),
             concurrency=_positive(merged, "concurrency", cls.concurrency),
             raw=_flag(merged, "raw"),
+            store=_store(merged),
         )
 
 
@@ -229,6 +232,11 @@ def _flag(args: Mapping[str, Any], key: str) -> bool:
     if str(value).lower() not in flags:
         raise ValueError(f"argument {key}={value!r} must be true or false")
     return flags[str(value).lower()]
+
+
+def _store(args: Mapping[str, Any]) -> Path | None:
+    value = args.get("store", Settings.store)
+    return None if value in ("off", False) else Path(str(value))
 
 
 def _did_you_mean(word: str, known: list[str] | tuple[str, ...]) -> str:

@@ -65,12 +65,15 @@ class _MaiModel(lmms):  # type: ignore[misc]
         failures = [result for result in results if isinstance(result, Failure)]
         if self.rank == 0 or failures:
             log.warning("mai: %s: %s", self.settings.name, summary)
+        if self.session.journal:
+            log.warning("mai: every call is in %s", self.session.journal.path)
         if self._truncated:
-            many, first = len(self._truncated), self._truncated[0]
-            log.warning("mai: %d truncated images were filled up, as lmms-eval does; first: question %s", many, first)
+            count, first = len(self._truncated), self._truncated[0]
+            log.warning("mai: %d truncated images were filled up, as lmms-eval does; first: question %s", count, first)
         if failures:
             many = f"{len(failures)} of {len(results)} questions could not be answered"
-            _stop(f"{many}, so there is no score; first: {failures[0]}")
+            kept = f"; all answers are in {self.session.journal.path}" if self.session.journal else ""
+            _stop(f"{many}, so there is no score; first: {failures[0]}{kept}")
 
         for request, result in zip(wanted, results, strict=True):
             self._log_usage(request.task_name, result)

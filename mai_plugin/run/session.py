@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from mai_plugin.core.question import Question
 from mai_plugin.core.records import Message, Outcome, Style
 from mai_plugin.core.strategies import Strategy
 from mai_plugin.engines.base import Engine, load_engine
+from mai_plugin.run.journal import Journal
 from mai_plugin.run.runner import Failure, Item, Result, run
 from mai_plugin.run.summary import Summary
 from mai_plugin.settings import Settings
@@ -51,6 +53,7 @@ class Session:
 
     def __init__(self, settings: Settings, engines: dict[str, Engine] | None = None) -> None:
         self.settings = settings
+        self.journal = Journal(settings.store, settings.name) if settings.store else None
         self.engines: dict[str, Engine] = engines or {}
         try:
             for role, model in settings.models.items():  # one after the other: loaders share global state
@@ -95,16 +98,18 @@ class Session:
         routes: dict[str, int] = {}
         with tqdm(total=len(items), desc=self.settings.name, unit="question", disable=not progress) as bar:
 
-            def show(result: Result) -> None:
+            def take(result: Result) -> None:
+                if self.journal:
+                    self.journal.write(result, None if isinstance(result, Failure) else self.text(result))
                 if isinstance(result, Failure):
-                    tqdm.write(f"mai: {result}")
+                    tqdm.write(f"mai: {result}", file=sys.stderr)
                 else:
                     routes[result.route] = routes.get(result.route, 0) + 1
                     bar.set_postfix(routes, refresh=False)
                 bar.update()
 
             future = asyncio.run_coroutine_threadsafe(
-                run(items, self.strategy, concurrency=self.settings.concurrency, on_result=show), self._loop
+                run(items, self.strategy, concurrency=self.settings.concurrency, on_result=take), self._loop
             )
             try:
                 results = future.result()
@@ -123,6 +128,8 @@ class Session:
             return
         for engine in self.engines.values():
             engine.close()
+        if self.journal:
+            self.journal.close()
         asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

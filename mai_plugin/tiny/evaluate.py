@@ -59,7 +59,7 @@ def measure(form: Form, questions: Sequence[ChartQuestion], role: str) -> dict[s
     """
     strategy, args = form
     engine = {"batch_size": 50, "dtype": "float32", "engine_args": {"num_threads": 1}, "max_reasoning_tokens": 128}
-    with Session(Settings.from_args(strategy, {**args, **engine, "concurrency": 200})) as session:
+    with Session(Settings.from_args(strategy, {**args, **engine, "concurrency": 200, "store": "off"})) as session:
 
         def item(chart: ChartQuestion) -> Item:
             messages = [Message("user", (Image(chart.image), f"{chart.question}\n{REQUEST}"))]
