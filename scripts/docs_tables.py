@@ -1,4 +1,4 @@
-"""Put the tables of the last runs into README.md and docs/: from out/demo/summary.json and mai_plugin/tiny/scores.json."""
+"""Put the tables of the last runs (out/demo/summary.json, mai_plugin/tiny/scores.json) into README.md and docs/."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def demo_table(rows: list[dict[str, Any]]) -> str:
                 f"{row['output_tokens']['large']:,}",
                 f"{row['wall_s']:.1f}",
                 routes(row["routes"]),
-            ]  # fmt: skip
+            ]
             for row in rows
         ],
     )
@@ -47,7 +47,7 @@ def tiny_tables(scores: dict[str, Any]) -> str:
                 f"{row['output_tokens']['small']:.2f}",
                 f"{row['output_tokens']['large']:.2f}",
                 routes(row["routes"]),
-            ]  # fmt: skip
+            ]
             for name, row in run["rows"].items()
         ]
         parts.append(

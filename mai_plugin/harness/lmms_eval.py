@@ -12,13 +12,14 @@ from lmms_eval.api.model import lmms
 from lmms_eval.models.model_utils.gen_metrics import log_metrics
 from lmms_eval.models.model_utils.usage_metrics import log_usage
 from lmms_eval.protocol import ChatMessages
+from loguru import logger as eval_logger
 from PIL import Image as PILImage
 from PIL import ImageFile
 
 from mai_plugin.core.question import Question
 from mai_plugin.core.records import Image, Message, Outcome, Part
 from mai_plugin.run.runner import Failure, Item
-from mai_plugin.run.session import Session, log
+from mai_plugin.run.session import Session
 from mai_plugin.settings import Settings, StrategyName
 
 DEFAULT_MAX_NEW_TOKENS = 1024
@@ -64,12 +65,14 @@ class _MaiModel(lmms):  # type: ignore[misc]
         results, summary = self.session.run(items, progress=self.rank == 0)
         failures = [result for result in results if isinstance(result, Failure)]
         if self.rank == 0 or failures:
-            log.warning("mai: %s: %s", self.settings.name, summary)
+            eval_logger.info(f"mai: {self.settings.name}: {summary}")
         if self.session.journal:
-            log.warning("mai: every call is in %s", self.session.journal.path)
+            eval_logger.info(f"mai: every call is in {self.session.journal.path}")
         if self._truncated:
             count, first = len(self._truncated), self._truncated[0]
-            log.warning("mai: %d truncated images were filled up, as lmms-eval does; first: question %s", count, first)
+            eval_logger.warning(
+                f"mai: {count} truncated images were filled up, as lmms-eval does; first: question {first}"
+            )
         if failures:
             many = f"{len(failures)} of {len(results)} questions could not be answered"
             kept = f"; all answers are in {self.session.journal.path}" if self.session.journal else ""
@@ -113,7 +116,7 @@ class _MaiModel(lmms):  # type: ignore[misc]
 
         if not self._greedy_said and (gen_kwargs or {}).get("do_sample"):
             self._greedy_said = True
-            log.warning("mai: %s asks for sampling; mai models decode greedily", task)
+            eval_logger.warning(f"mai: {task} asks for sampling; mai models decode greedily")
         return Item(question_id, build)
 
     def _noticing_truncated_images(self, question_id: str, load: Callable[[], list[Message]]) -> list[Message]:
