@@ -15,11 +15,13 @@ from typing import Any, Literal, get_args
 import yaml
 
 from mai_plugin.core.prompts import Prompts, load_prompts
-from mai_plugin.engines.base import ENGINES, engine_parameters
+from mai_plugin.engines.base import ENGINES
 from mai_plugin.resources import SHIPPED_MODELS, task_configs
 
 StrategyName = Literal["mutual_verification", "single", "transfer"]
 DEFAULT_PRESET = "MAI-Qwen3VL-2B-8B"
+AUTO_BATCH_SIZE = 16
+"""What `batch_size=auto` stands for."""
 
 # What each strategy can be told, beside COMMON.
 _PAIR = ("small", "large", "small_args", "large_args")
@@ -38,10 +40,11 @@ _FROM_HARNESS = ("batch_size", "device")  # given by harnesses whether or not an
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model and the arguments that its engine is loaded with."""
+    """A model and the arguments that its engine is loaded with; `hints` are dropped where it takes no such one."""
 
     name: str
     args: Mapping[str, Any] = field(default_factory=dict)
+    hints: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
@@ -116,8 +119,10 @@ class Settings:
         two_stage = _flag(merged, "two_stage")
         if two_stage and prompt == "S":
             raise ValueError("argument two_stage=true needs prompt=E or prompt=R: S has no reasoning to read again")
-        shared = _engine_args(engine, merged)
-        models = {role: ModelSpec(str(merged[role]), {**shared, **_mapping(merged, f"{role}_args")}) for role in roles}
+        shared, hints = _engine_args(merged)
+        models = {
+            role: ModelSpec(str(merged[role]), {**shared, **_mapping(merged, f"{role}_args")}, hints) for role in roles
+        }
         return cls(
             name=_name(preset_name if not own_models else None, preset, strategy, models, prompt, two_stage),
             strategy=strategy,
@@ -182,18 +187,15 @@ def _name(
     return "+".join(model.short_name for model in models.values()) + suffix
 
 
-def _engine_args(engine: str, merged: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments for the engine: the shorthands, then `engine_args`, which win."""
-    takes = engine_parameters(engine)
-    args: dict[str, Any] = {}
-    for key in ("batch_size", "device", "dtype"):
-        if key in merged and (key in takes or key not in _FROM_HARNESS):
-            args[key] = merged[key]
-    if "batch_size" in args:
-        if args["batch_size"] in ("auto", "auto:1"):
-            args["batch_size"] = 16
-        args["batch_size"] = _positive(args, "batch_size", 1)
-    return {**args, **_mapping(merged, "engine_args")}
+def _engine_args(merged: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments for the engine, and hints that it may not have a use for: what a harness gives in any case."""
+    hints = {key: merged[key] for key in _FROM_HARNESS if key in merged}
+    if hints.get("batch_size") in ("auto", "auto:1"):
+        hints["batch_size"] = AUTO_BATCH_SIZE
+    if "batch_size" in hints:
+        hints["batch_size"] = _positive(hints, "batch_size", 1)
+    args = {key: merged[key] for key in ("dtype",) if key in merged}
+    return {**args, **_mapping(merged, "engine_args")}, hints
 
 
 def _mapping(args: Mapping[str, Any], key: str) -> dict[str, Any]:

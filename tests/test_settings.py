@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mai_plugin.resources import SHIPPED_MODELS
-from mai_plugin.settings import Settings, preset_names
+from mai_plugin.settings import AUTO_BATCH_SIZE, Settings, preset_names
 
 
 def cascade(**args: object) -> Settings:
@@ -53,12 +53,15 @@ def test_engine_arguments_are_merged() -> None:
         small="a", large="b", dtype="float32", batch_size="4",
         engine_args='{"num_threads": 2}', large_args='{"dtype": "bfloat16"}',
     )  # fmt: skip
-    assert settings.models["small"].args == {"batch_size": 4, "dtype": "float32", "num_threads": 2}
-    assert settings.models["large"].args == {"batch_size": 4, "dtype": "bfloat16", "num_threads": 2}
+    assert settings.models["small"].args == {"dtype": "float32", "num_threads": 2}
+    assert settings.models["large"].args == {"dtype": "bfloat16", "num_threads": 2}
+    assert settings.models["large"].hints == {"batch_size": 4}
 
 
-def test_what_a_harness_always_gives_is_dropped_where_an_engine_has_no_use_for_it() -> None:
-    assert cascade(small="a", large="b", engine="scripted", batch_size="1", device="cpu").models["small"].args == {}
+def test_batch_size() -> None:
+    assert cascade(batch_size="auto").models["small"].hints == {"batch_size": AUTO_BATCH_SIZE}
+    with pytest.raises(ValueError, match="argument batch_size='many' must be a whole number"):
+        cascade(batch_size="many")
 
 
 def test_a_preset_of_ones_own(tmp_path: Path) -> None:

@@ -40,28 +40,26 @@ class Engine(Protocol):
         ...
 
 
-def load_engine(name: str, model: str, args: Mapping[str, Any]) -> Engine:
+def load_engine(name: str, model: str, args: Mapping[str, Any], hints: Mapping[str, Any] | None = None) -> Engine:
     """Load a model in an engine.
 
     Args:
         name: one of `ENGINES`.
         model: a folder or a name on the Hub (for `scripted`, a script file).
         args: keyword arguments of the engine's class.
+        hints: more of them, which give way to `args` and are dropped where the engine takes no such argument.
 
     Raises:
         ValueError: no such engine, an argument it does not take, or a model that cannot be loaded.
     """
-    accepted = engine_parameters(name)
+    engine = _engine_class(name)
+    accepted = [key for key in inspect.signature(engine).parameters if key != "model"]
     unknown = [key for key in args if key not in accepted]
     if unknown:
         raise ValueError(f"engine {name!r} takes no argument {unknown[0]!r}; it takes: {', '.join(accepted)}")
-    loaded: Engine = _engine_class(name)(model, **args)
+    useful = {key: value for key, value in (hints or {}).items() if key in accepted}
+    loaded: Engine = engine(model, **{**useful, **args})
     return loaded
-
-
-def engine_parameters(name: str) -> list[str]:
-    """The arguments that an engine takes beside its model."""
-    return [key for key in inspect.signature(_engine_class(name)).parameters if key != "model"]
 
 
 def _engine_class(name: str) -> Any:

@@ -49,7 +49,8 @@ class _MaiModel(lmms):  # type: ignore[misc]
     def device(self) -> torch.device:
         """Where the harness puts the tensors by which ranks talk to each other."""
         local = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
-        given = next(iter(self.settings.models.values())).args.get("device")
+        model = next(iter(self.settings.models.values()))
+        given = model.args.get("device", model.hints.get("device"))
         return torch.device(local if given in (None, "auto") else given)
 
     def generate_until(self, requests: Sequence[Instance]) -> list[GenerationResult]:

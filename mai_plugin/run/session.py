@@ -58,7 +58,7 @@ class Session:
         try:
             for role, model in settings.models.items():  # one after the other: loaders share global state
                 if role not in self.engines:
-                    self.engines[role] = load_engine(settings.engine, model.source, model.args)
+                    self.engines[role] = load_engine(settings.engine, model.source, model.args, model.hints)
         except BaseException:
             for engine in self.engines.values():
                 engine.close()

@@ -59,3 +59,12 @@ def test_loading_names_what_is_wrong() -> None:
         load_engine("vlm", "x", {})
     with pytest.raises(ValueError, match="engine 'scripted' takes no argument 'dtype'; it takes: latency_s"):
         load_engine("scripted", "x", {"dtype": "float32"})
+
+
+def test_hints_give_way_and_are_dropped_where_an_engine_has_no_use_for_them(tmp_path: Path) -> None:
+    (tmp_path / "script.json").write_text("{}")
+    engine = load_engine(
+        "scripted", str(tmp_path / "script.json"), {"latency_s": 2.0}, {"batch_size": 4, "latency_s": 1.0}
+    )
+    assert isinstance(engine, ScriptedEngine)
+    assert engine.latency_s == 2.0
