@@ -22,8 +22,8 @@ _ANSWER_LINE = re.compile(r"\banswer\b[ \t*_\"]*(?:is)?[ \t*_]*[:=][ \t*_]*(?:\n
 _ANSWER_HEADING = re.compile(r"^#+[ \t]*(?:final[ \t]+)?answer[ \t]*\n+([^\n]+)", re.IGNORECASE | re.MULTILINE)
 # "The answer is X.", "the correct option would be X"; X ends with its sentence.
 _ANSWER_IS = re.compile(
-    r"\b(?:answer|option|choice)[*_]*\s+(?:is|would be|should be|must be)\b(?!\s*[:=])\s*"
-    r"(.+?)(?=[.!](?:\s+(?-i:[A-Z*])|\s*$)|\n|$)",
+    r"\b(?:answer|(?:correct|right|best|final) (?:option|choice))[*_]*\s+(?:is|would be|should be|must be)\b"
+    r"(?!\s*[:=])\s*(.+?)(?=[.!](?:\s+(?-i:[A-Z*])|\s*$)|\n|$)",
     re.IGNORECASE | re.MULTILINE,
 )
 _ANSWER_TAG = re.compile(r"<answer>(.*?)(?:</answer>|$)", re.IGNORECASE | re.DOTALL)
@@ -56,11 +56,12 @@ def extract(text: str, kind: Kind, options: Mapping[str, str] | None = None) -> 
         '12'
     """
     text = _THINK_OPEN.sub("", _THINK_CLOSE.sub("", text)).strip()
-    stated = max(_stated(text), default=None)
-    if stated is None:
-        bold = _BOLD.findall(text)
-        return (_read(bold[-1], kind, options) if bold else None) or _bare(text, kind, options)
-    return _read(stated[1], kind, options)
+    stated = [value for _, value in sorted(_stated(text))]
+    for value in reversed(stated or _BOLD.findall(text)):
+        answer = _read(value, kind, options)
+        if answer is not None:
+            return answer
+    return None if stated else _bare(text, kind, options)
 
 
 def agree(a: str | None, b: str | None, kind: Kind) -> bool:
@@ -102,11 +103,8 @@ def clean(text: str) -> str:
         text = re.sub(r"^[#>]+\s+", "", text)
         if not _ABBREVIATION.search(text):
             text = re.sub(r"(?<=[^\s.])[.\u3002;,!:]+$", "", text)
-        text = (
-            re.sub(r"^(?:\*\*|__)(?!.*(?:\*\*|__))|(?<!\*)\*\*$(?<!\*\*.\*\*)", "", text)
-            if text.count("**") == 1
-            else text
-        )
+        if text.count("**") == 1:  # one half of a pair whose other half stood outside
+            text = text.removeprefix("**").removesuffix("**")
     return text
 
 

@@ -86,7 +86,7 @@ class TransformersEngine:
             raise ValueError(f"model {model!r}: no such folder; give a checkpoint folder or a name on the Hub")
         self.name = model
         self.batch_size = batch_size
-        self.device = device or (f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
+        self.device = default_device() if device in (None, "cuda") else device
         source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
         path = str(Path(model).expanduser()) if _is_path(model) else model
         try:
@@ -112,7 +112,7 @@ class TransformersEngine:
         self._changed = asyncio.Event()  # set whenever a request has left the processor
         self._closed = threading.Event()
         self._processor_thread = ThreadPoolExecutor(1, thread_name_prefix="mai-processor")
-        self._model_thread = ThreadPoolExecutor(1, thread_name_prefix="mai-model")
+        self._model_thread = ThreadPoolExecutor(1, thread_name_prefix="mai-model", initializer=self._use_device)
 
     async def generate(self, request: Request) -> Completion:
         """Answer one request; see `Engine.generate`."""
@@ -174,6 +174,10 @@ class TransformersEngine:
         for job in batch:
             self._waiting.remove(job)
         return batch
+
+    def _use_device(self) -> None:
+        if self.device.startswith("cuda:"):  # kernels that are not torch's own ask for the thread's current device
+            torch.cuda.set_device(self.device)
 
     def _prepare(self, request: Request) -> dict[str, torch.Tensor]:
         """Chat template, image preprocessing and tokens of one request."""
@@ -258,6 +262,11 @@ class _Watch(StoppingCriteria):  # type: ignore[misc]
                 self.loop.call_soon_threadsafe(_succeed, job.done, completion)
         ended = self.ended if not self.engine._closed.is_set() else [True] * len(self.batch)
         return torch.tensor(ended, device=input_ids.device)
+
+
+def default_device() -> str:
+    """The GPU of this rank (`LOCAL_RANK`) if there is one, else the CPU."""
+    return f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
 
 
 def collate(rows: Sequence[dict[str, torch.Tensor]], pad_token: int) -> dict[str, torch.Tensor]:

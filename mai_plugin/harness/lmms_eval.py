@@ -48,10 +48,10 @@ class _MaiModel(lmms):  # type: ignore[misc]
     @property
     def device(self) -> torch.device:
         """Where the harness puts the tensors by which ranks talk to each other."""
-        local = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
         model = next(iter(self.settings.models.values()))
         given = model.args.get("device", model.hints.get("device"))
-        return torch.device(local if given in (None, "auto") else given)
+        local = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+        return torch.device(local if given in (None, "auto", "cuda") else given)
 
     def generate_until(self, requests: Sequence[Instance]) -> list[GenerationResult]:
         """Answer the requests of all selected tasks, mixed; results keep their order.
@@ -77,14 +77,16 @@ class _MaiModel(lmms):  # type: ignore[misc]
         if failures:
             many = f"{len(failures)} of {len(results)} questions could not be answered"
             kept = f"; all answers are in {self.session.journal.path}" if self.session.journal else ""
+            self.session.close()
             _stop(f"{many}, so there is no score; first: {failures[0]}{kept}")
 
-        for request, result in zip(wanted, results, strict=True):
-            self._log_usage(request.task_name, result)
+        outcomes = [result for result in results if isinstance(result, Outcome)]
+        for request, outcome in zip(wanted, outcomes, strict=True):
+            self._log_usage(request.task_name, outcome)
         written = sum(usage.output_tokens for usage in summary.usage.values())
         log_metrics(summary.wall_s, written, written / max(summary.wall_s, 1e-9), summary.as_metrics())
 
-        answered = iter(results)
+        answered = iter(outcomes)
         return [
             GenerationResult("") if (request.metadata or {}).get("__padding_only__") else self._result(next(answered))
             for request in requests
@@ -135,14 +137,12 @@ class _MaiModel(lmms):  # type: ignore[misc]
         self._truncated.append(question_id)
         return messages
 
-    def _log_usage(self, task: str, outcome: Any) -> None:
-        assert isinstance(outcome, Outcome)
+    def _log_usage(self, task: str, outcome: Outcome) -> None:
         for call in outcome.calls:
             # Its total adds reasoning tokens to output tokens, of which ours are a part: so they are not given apart.
             log_usage(self.settings.models[call.role].name, task, call.usage.prompt_tokens, call.usage.output_tokens)
 
-    def _result(self, outcome: Any) -> GenerationResult:
-        assert isinstance(outcome, Outcome)
+    def _result(self, outcome: Outcome) -> GenerationResult:
         usage = outcome.usage()
         counts = TokenCounts(usage.prompt_tokens, usage.output_tokens, usage.reasoning_tokens)
         return GenerationResult(self.session.text(outcome), counts)

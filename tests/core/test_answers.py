@@ -103,6 +103,9 @@ CHOICE = [
     ("\\boxed{\\text{B}}", "B"),
     ("red A 3, blue B 9.\nTallest blue B.\nAnswer: B", "B"),
     ("A is too small and C is wrong, so it is B.", "B"),
+    ("Answer: B. The last option is too small.", "B"),
+    ("The correct option is B. The final answer is clear.", "B"),
+    ("The answer is unclear, maybe B", None),
     ("A dog is there", None),
     ("D", None),  # not among the options
     ("", None),

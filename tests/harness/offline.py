@@ -38,7 +38,7 @@ class Offline:
         # A cache of its own: `datasets` would else serve another folder's data, which has the same relative path.
         offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(self.folder / "cache"), "OMP_NUM_THREADS": "1"}
         return subprocess.run(
-            [*launcher, executable, *args], cwd=self.folder, env={**os.environ, **offline, **environment},
+            [*(launcher or (executable,)), *args], cwd=self.folder, env={**os.environ, **offline, **environment},
             capture_output=True, text=True, check=False, timeout=600,
         )  # fmt: skip
 

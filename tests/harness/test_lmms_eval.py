@@ -83,7 +83,7 @@ def test_the_result_folder_is_named_after_pair_and_strategy(cascade: Offline) ->
 
 def test_two_ranks_under_torchrun(offline: Offline) -> None:
     """Five documents over two ranks: one rank gets a padding request, which must not count."""
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python")
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "lmms_eval")
     done = offline.lmms_eval(
         "--model", "mai_cascade", "--model_args", SCRIPTED, "--tasks", "chartqa,pope", "--limit", "5",
         "--output_path", "ranks", "--log_samples", launcher=launcher,
