@@ -1,3 +1,23 @@
-"""Makes the fixture of `offline.py` known to the tests in this folder."""
+"""Fixtures of the tests in this folder."""
 
+from __future__ import annotations
+
+import pytest
+from lmms_eval.tasks import TaskManager
+from offline import Offline
 from offline import offline as offline
+
+
+@pytest.fixture(scope="session")
+def tasks() -> TaskManager:
+    """The harness's index of tasks, made once: it reads some thousand files."""
+    return TaskManager(model_name="mai_single")
+
+
+@pytest.fixture
+def here(offline: Offline, monkeypatch: pytest.MonkeyPatch) -> Offline:
+    """Work in the folder of the generated data."""
+    monkeypatch.chdir(offline.folder)
+    monkeypatch.setenv("HF_HOME", str(offline.folder / "cache"))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", offline.folder / "cache" / "datasets")
+    return offline

@@ -16,6 +16,15 @@ from mai_plugin.tiny.charts import ChartQuestion, chart_questions
 from mai_plugin.tiny.datasets import BENCHMARKS, write_benchmark
 
 LIMIT = 8
+SCORES = {
+    "chartqa": ("relaxed_overall,none", 1.0),
+    "pope": ("pope_accuracy,none", 1.0),
+    "mmmu_val": ("mmmu_acc,none", 1.0),
+    "mmbench_en_dev_static": ("gpt_eval_score,none", 100.0),
+    "infovqa_val": ("anls,none", 1.0),
+    "realworldqa": ("exact_match,none", 1.0),
+}
+"""The metric that counts, and full marks in it, for each task."""
 
 
 @dataclass(frozen=True)

@@ -26,21 +26,6 @@ SCRIPTED = "engine=scripted,small=small.json,large=large.json"
 PICTURE = PILImage.new("RGB", (8, 8))
 
 
-@pytest.fixture(scope="module")
-def tasks() -> TaskManager:
-    """The harness's index of tasks, made once: it reads some thousand files."""
-    return TaskManager(model_name="mai_single")
-
-
-@pytest.fixture
-def here(offline: Offline, monkeypatch: pytest.MonkeyPatch) -> Offline:
-    """Work in the folder of the generated data."""
-    monkeypatch.chdir(offline.folder)
-    monkeypatch.setenv("HF_HOME", str(offline.folder / "cache"))
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", offline.folder / "cache" / "datasets")
-    return offline
-
-
 def ask(model: Any, *questions: str, gen_kwargs: dict[str, Any] | None = None) -> list[Any]:
     """Put questions to a model as the harness does, in a task of its own."""
     model.task_dict = {"t": {"test": list(questions)}}

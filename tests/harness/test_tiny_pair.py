@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from offline import SCORES, Offline
 
 from mai_plugin.tiny.datasets import BENCHMARKS
-from offline import Offline
 
 LIMIT = 24
-METRICS = {
-    "chartqa": ("relaxed_overall,none", 1),
-    "pope": ("pope_accuracy,none", 1),
-    "mmmu_val": ("mmmu_acc,none", 1),
-    "mmbench_en_dev_static": ("gpt_eval_score,none", 100),
-    "infovqa_val": ("anls,none", 1),
-    "realworldqa": ("exact_match,none", 1),
-}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +28,7 @@ def test_score_is_the_share_of_right_answers(tiny: Offline, task: str) -> None:
     answers = [samples[number] for number in range(len(questions))]
     texts = [answer[0] if isinstance(answer, list) else answer for answer in answers]
     right = sum(text.lower() == question.answer.lower() for text, question in zip(texts, questions, strict=True))
-    metric, full = METRICS[task]
+    metric, full = SCORES[task]
     assert tiny.results("tiny")["results"][task][metric] == pytest.approx(
         full * right / len(questions), abs=0.01 * full
     )
