@@ -9,17 +9,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import yaml
 
+from mai_plugin.core import answers
 from mai_plugin.core.prompts import Prompts, load_prompts
+from mai_plugin.core.strategies import Agree
 from mai_plugin.engines.base import ENGINES
 from mai_plugin.resources import SHIPPED_MODELS, task_configs
 
 StrategyName = Literal["mutual_verification", "single", "transfer"]
 DEFAULT_PRESET = "MAI-Qwen3VL-2B-8B"
+AGREEMENTS: dict[str, Agree] = {"exact": answers.agree, "relaxed": answers.agree_relaxed}
 AUTO_BATCH_SIZE = 16
 """What `batch_size=auto` stands for."""
 
@@ -32,7 +36,7 @@ _ARGS: dict[str, tuple[str, ...]] = {
 }
 _COMMON = (
     "preset", "engine", "engine_args", "device", "dtype", "batch_size",
-    "prompts", "max_reasoning_tokens", "concurrency", "raw", "store",
+    "prompts", "agreement", "max_reasoning_tokens", "concurrency", "raw", "store",
 )  # fmt: skip
 _EXAMPLE = '{"dtype":"bfloat16"}'
 _FROM_HARNESS = ("batch_size", "device")  # given by harnesses whether or not an engine has a use for them
@@ -69,6 +73,7 @@ class Settings:
         prompt: `S`, `E` or `R` for `single`; `E` or `R`, what is transferred, for `transfer`.
         two_stage: for `single`: ask again for the short answer, with the reasoning in context.
         prompts: wordings.
+        agree: when two answers count as equal (`agreement`: `exact`, `relaxed`, or a function as `module:name`).
         max_reasoning_tokens: limit on E and R answers.
         concurrency: questions in flight.
         raw: hand back the final text as the model wrote it instead of the bare answer.
@@ -82,6 +87,7 @@ class Settings:
     prompt: str = "R"
     two_stage: bool = False
     prompts: Prompts = field(default_factory=load_prompts)
+    agree: Agree = answers.agree
     max_reasoning_tokens: int = 2048
     concurrency: int = 64
     raw: bool = False
@@ -131,6 +137,7 @@ class Settings:
             prompt=prompt,
             two_stage=two_stage,
             prompts=load_prompts(merged.get("prompts")),
+            agree=_agreement(str(merged.get("agreement", "exact"))),
             max_reasoning_tokens=_positive(merged, "max_reasoning_tokens", cls.max_reasoning_tokens),
             concurrency=_positive(merged, "concurrency", cls.concurrency),
             raw=_flag(merged, "raw"),
@@ -234,6 +241,23 @@ def _flag(args: Mapping[str, Any], key: str) -> bool:
     if str(value).lower() not in flags:
         raise ValueError(f"argument {key}={value!r} must be true or false")
     return flags[str(value).lower()]
+
+
+def _agreement(name: str) -> Agree:
+    if name in AGREEMENTS:
+        return AGREEMENTS[name]
+    module, _, attribute = name.partition(":")
+    known = f"it may be: {', '.join(AGREEMENTS)}, or a function of your own as module:name"
+    if not attribute:
+        raise ValueError(f"argument agreement={name!r}; {known}")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"argument agreement={name!r}: {error}; {known}") from error
+    if not callable(found):
+        raise ValueError(f"argument agreement={name!r} is no function; {known}")
+    agree: Agree = found
+    return agree
 
 
 def _store(args: Mapping[str, Any]) -> Path | None:

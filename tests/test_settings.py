@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 
 import pytest
 
+from mai_plugin.core import answers
 from mai_plugin.resources import SHIPPED_MODELS
 from mai_plugin.settings import AUTO_BATCH_SIZE, Settings, preset_names
 
@@ -58,6 +60,12 @@ def test_engine_arguments_are_merged() -> None:
     assert settings.models["large"].hints == {"batch_size": 4}
 
 
+def test_agreement() -> None:
+    assert cascade().agree is answers.agree
+    assert cascade(agreement="relaxed").agree is answers.agree_relaxed
+    assert cascade(agreement="operator:eq").agree is operator.eq
+
+
 def test_batch_size() -> None:
     assert cascade(batch_size="auto").models["small"].hints == {"batch_size": AUTO_BATCH_SIZE}
     with pytest.raises(ValueError, match="argument batch_size='many' must be a whole number"):
@@ -83,6 +91,9 @@ WRONG = [
     ({"raw": "maybe"}, "argument raw='maybe' must be true or false"),
     ({"engine_args": "{dtype"}, "is not JSON"),
     ({"engine_args": "3"}, "must be a JSON object"),
+    ({"agreement": "loose"}, "argument agreement='loose'; it may be: exact, relaxed, or a function of your own"),
+    ({"agreement": "no_such:thing"}, "argument agreement='no_such:thing': No module named"),
+    ({"agreement": "math:pi"}, "is no function"),
     ({"prompts": "no/such.yaml"}, "prompts file no/such.yaml"),
 ]  # fmt: skip
 

@@ -69,6 +69,28 @@ def agree(a: str | None, b: str | None, kind: Kind) -> bool:
     return a is not None and b is not None and normalise(a, kind) == normalise(b, kind)
 
 
+def agree_relaxed(a: str | None, b: str | None, kind: Kind) -> bool:
+    """Whether two answers are as near as the scorers of ChartQA and InfoVQA let pass; symmetric.
+
+    Numbers within 5 % of the larger one; other short answers with a normalised Levenshtein similarity (ANLS) of at
+    least 0.5; choices and yes or no only if they are equal.
+    """
+    if a is None or b is None:
+        return False
+    first, second = normalise(a, kind), normalise(b, kind)
+    if first == second or kind != "short":
+        return first == second
+    numbers = _number(first), _number(second)
+    if numbers[0] is not None and numbers[1] is not None:
+        x, y = map(Decimal, (numbers[0], numbers[1]))
+        return abs(x - y) <= Decimal("0.05") * max(abs(x), abs(y))
+    if numbers != (None, None):
+        return False
+    from rapidfuzz.distance import Levenshtein
+
+    return bool(Levenshtein.normalized_similarity(first, second) >= 0.5)
+
+
 def normalise(answer: str, kind: Kind = "short") -> str:
     """A form in which equal answers are equal strings; for comparison only.
 

@@ -30,7 +30,8 @@ log = logging.getLogger("mai_plugin")
 def build_strategy(settings: Settings, agents: dict[str, Agent]) -> Strategy:
     """The strategy that the settings name, bound to its models."""
     if settings.strategy == "mutual_verification":
-        return partial(strategies.mutual_verification, small=agents["small"], large=agents["large"])
+        small, large = agents["small"], agents["large"]
+        return partial(strategies.mutual_verification, small=small, large=large, agree=settings.agree)
     style: Style = "E" if settings.prompt == "E" else "R"
     if settings.strategy == "transfer":
         return partial(strategies.transfer, reasoner=agents["small"], answerer=agents["large"], style=style)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mai_plugin.core.answers import agree, clean, extract, normalise
+from mai_plugin.core.answers import agree, agree_relaxed, clean, extract, normalise
 
 OPTIONS = {"A": "red", "B": "blue", "C": "green"}
 
@@ -157,6 +157,32 @@ def test_equal_answers_agree(a: str, b: str) -> None:
 @pytest.mark.parametrize(("a", "b"), DIFFERENT)
 def test_different_answers_do_not_agree(a: str, b: str) -> None:
     assert not agree(a, b, "short")
+
+
+ANSWERS = st.one_of(st.none(), st.text(max_size=12), st.from_regex(r"-?[0-9]{1,4}(\.[0-9])?%?", fullmatch=True))
+
+
+@given(ANSWERS, ANSWERS, st.sampled_from(["short", "yes_no", "choice"]))
+def test_agreement_is_symmetric(a: str | None, b: str | None, kind: str) -> None:
+    for rule in (agree, agree_relaxed):
+        assert rule(a, b, kind) == rule(b, a, kind)  # type: ignore[arg-type]
+        assert rule(a, a, kind) == (a is not None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "near"),
+    [
+        ("100", "96", True),
+        ("100", "94", False),
+        ("5%", "5.2", True),
+        ("blue bar", "blue bars", True),
+        ("red", "blue", False),
+        ("7", "seven dwarfs", False),
+    ],
+)
+def test_relaxed_agreement(a: str, b: str, near: bool) -> None:
+    assert agree_relaxed(a, b, "short") == near
+    assert not agree_relaxed("A", "B", "choice")
 
 
 def test_no_answer_agrees_with_nothing() -> None:
