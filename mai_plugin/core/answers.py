@@ -167,27 +167,32 @@ def _bare(text: str, kind: Kind, options: Mapping[str, str] | None) -> str | Non
 
 def _letter(value: str, options: Mapping[str, str] | None) -> str | None:
     """The letter of the option that a value names by letter ("B", "(b)", "B. blue", "option B") or by its text."""
-    letters = "".join(options) if options else "A-Z"
+    letters = _letters(options)
     named = re.match(
         rf"(?:(?:option|choice|letter)\s+)?[*_(\[\"']*([{letters}])(?:[*_)\]\"'.:,]+(?:\s|$)|$)", value, re.IGNORECASE
     )
     if named:
-        return named.group(1).upper()
-    if options:
-        same = [letter for letter, option in options.items() if option and normalise(option) == normalise(value)]
-        if len(same) == 1:
-            return same[0]
-        trailing = re.search(rf"[(\[]([{letters}])[)\]]$", value + (")" if value.count("(") > value.count(")") else ""))
-        if trailing:
-            return trailing.group(1)
-    return None
+        return _as_listed(named.group(1), options)
+    same = [letter for letter, text in (options or {}).items() if text and normalise(text) == normalise(value)]
+    if len(same) == 1:
+        return same[0]
+    trailing = re.search(rf"[(\[]([{letters}])[)\]]?$", value)  # "blue (B)", of which `clean` may have taken the end
+    return _as_listed(trailing.group(1), options) if trailing else None
 
 
 def _letter_at_end(text: str, options: Mapping[str, str] | None) -> str | None:
     """A capital letter that stands alone at the end of a text, as in "A is too small, so it is B."."""
-    letters = "".join(options) if options else "A-Z"
-    found = re.search(rf"(?:^|[\s(\[*]){{1,3}}([{letters}])[)\]*.]*$", text)
-    return found.group(1) if found else None
+    found = re.search(rf"(?:^|[\s(\[*]){{1,3}}([{_letters(options).upper()}])[)\]*.]*$", text)
+    return _as_listed(found.group(1), options) if found else None
+
+
+def _letters(options: Mapping[str, str] | None) -> str:
+    return "".join(options) if options else "A-Z"
+
+
+def _as_listed(letter: str, options: Mapping[str, str] | None) -> str:
+    """A letter in the case in which the question lists it."""
+    return next((listed for listed in options or {} if listed.upper() == letter.upper()), letter.upper())
 
 
 def _reopens(inner: str, left: str, right: str) -> bool:

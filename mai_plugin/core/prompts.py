@@ -46,18 +46,20 @@ class Prompts:
     def split_request(self, text: str) -> tuple[str, str | None, bool]:
         """Split a prompt's text into its stem and the request for a short answer at its end.
 
+        Wordings of E and R at the end of a prompt count as requests too.
+
         Returns:
-            The stem, the request (None if there is none), and whether the table knows the request: False means that
-            the general rule found it, or that nothing was found.
+            The stem, the request (None if there is none), and whether this is known to be right: False means that the
+            general rule found the request, or that the prompt has none but is no bare question either.
         """
         end = text.rstrip()
-        for request in sorted(self.brevity, key=len, reverse=True):
+        for request in sorted((*self.brevity, *self.explain.values(), *self.reason.values()), key=len, reverse=True):
             if end.endswith(request):
                 return end[: -len(request)].rstrip("\n"), request, True
         found = _REQUEST.search(end)
         if found:
             return end[: found.start()].rstrip("\n"), found.group(1).strip(), False
-        return text, None, False
+        return text, None, end.endswith("?")
 
 
 @cache

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from mai_plugin.core.prompts import Prompts
 from mai_plugin.core.records import Image, Kind, Message
 
-# An option on a line of its own: "A. red", "(A) red", "A) red", "A: red".  The text may be an image, thus empty.
-_OPTION_LINE = re.compile(r"^[ \t]*\(?([A-Z])[.):](?:[ \t]+(.*?))?[ \t]*$", re.MULTILINE)
+# An option on a line of its own: "A. red", "(a) red", "A) red", "A: red".  The text may be an image, thus empty.
+_OPTION_LINE = re.compile(r"^[ \t]*\(?([A-Za-z])[.):](?:[ \t]+(.*?))?[ \t]*$", re.MULTILINE)
 # Options in the running text: "A. red B. blue" or "(A) red (B) blue".
-_OPTION_INLINE = re.compile(r"(?:^|\s)\(?([A-Z])[.)]\s+(.*?)(?=\s\(?[A-Z][.)]\s|\s*$)", re.DOTALL)
+_OPTION_INLINE = re.compile(r"(?:^|\s)\(?([A-Za-z])[.)]\s+(.*?)(?=\s\(?[A-Za-z][.)]\s|\s*$)", re.DOTALL)
 _YES_NO_START = re.compile(
     r"(?:is|are|was|were|does|do|did|has|have|had)\b(?!.*\bor\b(?! not\b))", re.IGNORECASE | re.DOTALL
 )
@@ -97,12 +97,13 @@ def find_options(text: str, request: str | None = None) -> dict[str, str]:
 
 
 def _from_a(pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """The last run A, B, C ... in the pairs, if it has at least two letters."""
+    """The last run A, B, C ... or a, b, c ... in the pairs, if it has at least two letters."""
+    first = "A"
     run: dict[str, str] = {}
     for letter, option in pairs:
-        if letter == "A":
-            run = {}
-        if letter == chr(ord("A") + len(run)):
+        if letter in "Aa":
+            first, run = letter, {}
+        if letter == chr(ord(first) + len(run)):
             run[letter] = option.strip()
     return run if len(run) > 1 else {}
 

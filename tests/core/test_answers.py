@@ -127,6 +127,11 @@ def test_choice(text: str, answer: str | None) -> None:
     assert extract(text, "choice", OPTIONS) == answer
 
 
+@pytest.mark.parametrize("text", ["b", "B", "(b)", "Answer: b) blue", "blue", "so it is B."])
+def test_letters_come_back_as_the_question_lists_them(text: str) -> None:
+    assert extract(text, "choice", {"a": "red", "b": "blue"}) == "b"
+
+
 @given(st.text(max_size=200), st.sampled_from(["short", "yes_no", "choice"]))
 def test_extraction_never_raises_and_is_idempotent(text: str, kind: str) -> None:
     once = extract(text, kind, OPTIONS)  # type: ignore[arg-type]

@@ -28,6 +28,10 @@ CASES = [
     ("mmmu open", "How much?\n\nAnswer the question using a single word or phrase.", "How much?", "short"),
     ("mmbench", "Hint. Which? There are several options:\nA. x\nB. y\n\nAnswer with the option's letter from the given choices directly.", "Hint. Which? There are several options:\nA. x\nB. y", "choice"),
     ("realworldqa", "Where to?\nA. Left\nB. Right\nC. Up\nPlease answer directly with only the letter of the correct option and nothing else.", "Where to?\nA. Left\nB. Right\nC. Up", "choice"),
+    ("VLMEvalKit pope", "Is there a dog in the image?", "Is there a dog in the image?", "yes_no"),
+    ("VLMEvalKit amber", "Is there a dog?\nPlease answer yes or no.", "Is there a dog?", "yes_no"),
+    ("VLMEvalKit mcq", "Hint: h\nQuestion: Which?\nOptions:\nA. x\nB. y\nPlease select the correct answer from the options above. \n", "Hint: h\nQuestion: Which?\nOptions:\nA. x\nB. y", "choice"),
+    ("our own R", f"How many?\n{PROMPTS.reason['short']}", "How many?", "short"),
     ("realworldqa", "How many cars?\nPlease answer directly with a single word or number.", "How many cars?", "short"),
 ]  # fmt: skip
 
@@ -58,7 +62,7 @@ def test_wording_goes_behind_the_stem_on_a_new_line() -> None:
     [
         ("What is it? Please answer with one word only.", "What is it?", "Please answer with one word only."),
         ("Is it red?\nRespond with yes or no.", "Is it red?", "Respond with yes or no."),
-        ("Which letter is shown?", "Which letter is shown?", None),
+        ("Name the letter shown:", "Name the letter shown:", None),
         ("Give only the letter.", "Give only the letter.", None),  # the whole prompt is never taken off
     ],
 )
@@ -86,6 +90,8 @@ def test_yes_no_is_told_from_the_last_sentence(stem: str, kind: str) -> None:
         ("Q\nA. x\nB. y\nC. z", {"A": "x", "B": "y", "C": "z"}),
         ("Q\n(A) x\n(B) y", {"A": "x", "B": "y"}),
         ("Q\nA) x\nB) y", {"A": "x", "B": "y"}),
+        ("Q\n(a) x\n(b) y", {"a": "x", "b": "y"}),
+        ("Q\na. x\nB. y", {}),
         ("A. Einstein said\nQ\nA. x\nB. y", {"A": "x", "B": "y"}),
         ("Q\nA. x", {}),
         ("Q\nA. x\nC. y", {}),
