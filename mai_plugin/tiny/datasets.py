@@ -125,6 +125,7 @@ def write_benchmark(task: str, folder: Path, questions: Sequence[ChartQuestion])
     """
     import datasets
 
+    datasets.disable_progress_bars()
     benchmark = BENCHMARKS[task]
     kept = [question for question in questions if question.kind in benchmark.kinds]
     rows = [benchmark.row(number, question) for number, question in enumerate(kept)]
