@@ -7,11 +7,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 ROOT = Path(__file__).parent.parent
+MODELS = ("small", "large")
 
 
-def markdown(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] + ["---:"] * (len(header) - 2) + ["---"], *rows]
+def table(header: list[str], rows: list[list[str]], numbers: bool = True) -> str:
+    """A Markdown table; columns between the first and the last hold numbers."""
+    middle = "---:" if numbers else "---"
+    lines = [header, ["---", *[middle] * (len(header) - 2), "---"], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -21,7 +26,7 @@ def routes(counts: dict[str, int]) -> str:
 
 def demo_table(rows: list[dict[str, Any]]) -> str:
     header = ["", "score", "output tokens, small", "output tokens, large", "seconds", "routes"]
-    return markdown(
+    return table(
         header,
         [
             [
@@ -53,17 +58,33 @@ def tiny_tables(scores: dict[str, Any]) -> str:
         parts.append(
             f"Training seed {run['training_seed']}, {run['n']:,} held-out charts of seed {run['chart_seed']}:\n"
         )
-        parts.append(markdown(["form", "score", "tokens, small", "tokens, large", "routes"], rows) + "\n")
+        parts.append(table(["form", "score", "tokens, small", "tokens, large", "routes"], rows) + "\n")
     return "\n".join(parts).rstrip()
 
 
-def put(page: Path, name: str, table: str) -> None:
+def wordings() -> str:
+    prompts = yaml.safe_load((ROOT / "mai_plugin" / "core" / "prompts.yaml").read_text(encoding="utf-8"))
+    names = {"explain": "E", "reason": "R", "final": "final"}
+    return table(
+        ["", "kind", "wording"],
+        [[name, kind, text] for key, name in names.items() for kind, text in prompts[key].items()],
+        numbers=False,
+    )
+
+
+def tokens_table(scores: dict[str, Any]) -> str:
+    rows = scores["runs"][0]["rows"]
+    lines = [[name, *(f"{rows[f'{name}-{style}']['output_tokens'][name]:.1f}" for style in "SER")] for name in MODELS]
+    return table(["model", "S", "E", "R"], lines)
+
+
+def put(page: Path, name: str, content: str) -> None:
     """Replace what stands between the comments `<!-- name -->` and `<!-- /name -->`."""
     text = page.read_text(encoding="utf-8")
     pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
     if not pattern.search(text):
         raise SystemExit(f"docs_tables: {page} has no <!-- {name} --> ... <!-- /{name} -->")
-    page.write_text(pattern.sub(lambda found: f"{found[1]}{table}\n{found[2]}", text), encoding="utf-8")
+    page.write_text(pattern.sub(lambda found: f"{found[1]}{content}\n{found[2]}", text), encoding="utf-8")
     print(f"docs_tables: {page.relative_to(ROOT)}: {name}")
 
 
@@ -74,6 +95,8 @@ def main() -> None:
     put(ROOT / "README.md", "demo", demo_table(json.loads(summary.read_text(encoding="utf-8"))))
     scores = json.loads((ROOT / "mai_plugin" / "tiny" / "scores.json").read_text(encoding="utf-8"))
     put(ROOT / "docs" / "tiny-pair.md", "scores", tiny_tables(scores))
+    put(ROOT / "docs" / "prompts.md", "tokens", tokens_table(scores))
+    put(ROOT / "docs" / "prompts.md", "wordings", wordings())
 
 
 if __name__ == "__main__":

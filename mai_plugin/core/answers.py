@@ -159,8 +159,12 @@ def _bare(text: str, kind: Kind, options: Mapping[str, str] | None) -> str | Non
         if leading:
             return leading.group(1)
     if kind == "choice":
-        last = text.splitlines()[-1] if text else ""
-        return _letter(clean(text), options) or _letter(clean(last), options) or _letter_at_end(text, options)
+        lines = [line for line in text.splitlines() if line.strip()] or [""]
+        if len(lines) == 1:
+            return _letter(clean(text), options) or _letter_at_end(text, options)
+        # Of several lines one that is a letter and no more; "A. red is 3" may be one of a list that weighs them all.
+        alone = [letter for line in (lines[-1], lines[0]) if len(letter := clean(line)) == 1]
+        return next(filter(None, (_letter(letter, options) for letter in alone)), _letter_at_end(lines[-1], options))
     value = clean(text)
     return value if value and "\n" not in value and len(value.split()) <= MAX_BARE_WORDS else None
 
@@ -181,8 +185,8 @@ def _letter(value: str, options: Mapping[str, str] | None) -> str | None:
 
 
 def _letter_at_end(text: str, options: Mapping[str, str] | None) -> str | None:
-    """A capital letter that stands alone at the end of a text, as in "A is too small, so it is B."."""
-    found = re.search(rf"(?:^|[\s(\[*]){{1,3}}([{_letters(options).upper()}])[)\]*.]*$", text)
+    """A capital letter that stands alone at the end of a text, as in "A is too small, so it is B."; not "A or B"."""
+    found = re.search(rf"(?<!\bor)(?<!\band)(?:^|[\s(\[*]){{1,3}}([{_letters(options).upper()}])[)\]*.]*$", text)
     return _as_listed(found.group(1), options) if found else None
 
 
