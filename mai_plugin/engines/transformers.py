@@ -156,14 +156,18 @@ class TransformersEngine:
         """Run batches until nothing waits."""
         loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        while self._waiting:
-            # Requests that have arrived are let through the processor first, so that they share the batch.
-            while self._preparing and len(self._waiting) < self.batch_size:
-                self._changed.clear()
-                await self._changed.wait()
-            batch = self._next_batch()
-            if batch:
-                await loop.run_in_executor(self._model_thread, self._run, batch, loop)
+        try:
+            while self._waiting:
+                # Requests that have arrived are let through the processor first, so that they share the batch.
+                while self._preparing and len(self._waiting) < self.batch_size:
+                    self._changed.clear()
+                    await self._changed.wait()
+                batch = self._next_batch()
+                if batch:
+                    await loop.run_in_executor(self._model_thread, self._run, batch, loop)
+        finally:
+            for job in self._waiting:  # only after an error, or when the engine is closed: nobody is left to answer
+                _fail(job.done, EngineError(f"the engine of {self.name} stopped"))
 
     def _next_batch(self) -> list[_Job]:
         """The oldest waiting request and others of its stage: short answers do not wait behind reasoning."""

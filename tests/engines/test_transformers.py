@@ -16,7 +16,7 @@ from PIL import Image as PILImage
 from mai_plugin.core.prompts import inert
 from mai_plugin.core.records import Completion, Image, Message, Request
 from mai_plugin.engines.base import EngineError, load_engine
-from mai_plugin.engines.transformers import TransformersEngine, collate
+from mai_plugin.engines.transformers import TransformersEngine, _Watch, collate
 
 FAMILIES = {"qwen3-vl": random_qwen3_vl, "internvl": random_internvl}
 
@@ -195,6 +195,34 @@ def test_a_closed_engine_answers_nothing(folder: Path) -> None:
     engine.close()
     engine.close()
     assert isinstance(together(engine, [REQUESTS[2]])[0], EngineError)
+
+
+def test_a_cancelled_request_stops_the_model_at_its_next_token(
+    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.end_tokens.clear()  # it would write to its limit
+    engine.model.generation_config.eos_token_id = None
+    steps = []
+    original = _Watch.__call__
+
+    def watch(self: _Watch, input_ids: torch.Tensor, scores: Any, **rest: Any) -> torch.Tensor:
+        steps.append(1)
+        return original(self, input_ids, scores, **rest)
+
+    monkeypatch.setattr(_Watch, "__call__", watch)
+
+    async def main() -> None:
+        task = asyncio.ensure_future(engine.generate(Request((user("Hello"),), 3000)))
+        while not steps:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        # The model's thread is free again long before the limit.
+        await asyncio.get_running_loop().run_in_executor(engine._model_thread, lambda: None)
+
+    asyncio.run(main())
+    assert 0 < len(steps) < 3000
 
 
 def test_collate_pads_tokens_left_and_joins_images() -> None:

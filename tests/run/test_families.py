@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from checkpoints import random_internvl, random_qwen3_vl
 from PIL import Image as PILImage
 
-from checkpoints import random_internvl, random_qwen3_vl
 from mai_plugin.core.records import Image, Message, Outcome
 from mai_plugin.run.runner import Item
 from mai_plugin.run.session import Session
