@@ -35,7 +35,6 @@ check: $(VENV)/.all
 # Trains both models of the tiny pair from scratch and measures them on held-out charts.
 train-tiny: $(VENV)/.demo
 	$(BIN)/python -m mai_plugin.tiny.train
-	$(BIN)/python -m mai_plugin.tiny.evaluate
 
 # Measures the pair as it is: writes mai_plugin/tiny/scores.json.
 eval-tiny: $(VENV)/.demo

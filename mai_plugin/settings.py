@@ -115,7 +115,7 @@ class Settings:
         merged["engine_args"] = {**_mapping(preset, "engine_args"), **_mapping(given, "engine_args")}
 
         roles = ("model",) if strategy == "single" else ("small", "large")
-        missing = [role for role in roles if role not in merged]
+        missing = [role for role in roles if merged.get(role) is None]
         if missing:
             wanted = " and ".join(f"{role}=MODEL" for role in roles)
             raise ValueError(f"argument {missing[0]!r} is missing: give {wanted}, or preset=NAME")
@@ -126,9 +126,10 @@ class Settings:
         if two_stage and prompt == "S":
             raise ValueError("argument two_stage=true needs prompt=E or prompt=R: S has no reasoning to read again")
         shared, hints = _engine_args(merged)
-        models = {
-            role: ModelSpec(str(merged[role]), {**shared, **_mapping(merged, f"{role}_args")}, hints) for role in roles
-        }
+        models = {}
+        for role in roles:
+            own = _mapping(merged, f"{role}_args")
+            models[role] = ModelSpec(_text(merged, role), {**shared, **own}, hints)
         return cls(
             name=_name(preset_name if not own_models else None, preset, strategy, models, prompt, two_stage),
             strategy=strategy,
@@ -136,7 +137,7 @@ class Settings:
             engine=engine,
             prompt=prompt,
             two_stage=two_stage,
-            prompts=load_prompts(merged.get("prompts")),
+            prompts=load_prompts(_text(merged, "prompts") if "prompts" in merged else None),
             agree=_agreement(str(merged.get("agreement", "exact"))),
             max_reasoning_tokens=_positive(merged, "max_reasoning_tokens", cls.max_reasoning_tokens),
             concurrency=_positive(merged, "concurrency", cls.concurrency),
@@ -161,7 +162,7 @@ def _preset(name: str, strategy: StrategyName) -> dict[str, Any]:
         raise ValueError(f"unknown preset {name!r}{hint}; presets are: {', '.join(known)}, or the path of a YAML file")
     try:
         preset = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"preset {name!r}: {' '.join(str(error).split())}") from error
     if not isinstance(preset, dict) or preset.get("strategy") not in get_args(StrategyName):
         raise ValueError(f"preset {name!r}: needs 'strategy', one of {', '.join(get_args(StrategyName))}")
@@ -224,6 +225,15 @@ def _one_of(args: Mapping[str, Any], key: str, values: tuple[str, ...], default:
     return value
 
 
+def _text(args: Mapping[str, Any], key: str) -> str:
+    value = args[key]
+    if isinstance(value, int | float):  # a harness may have read a name of digits as a number
+        value = str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"argument {key}={value!r} must be a name or a path")
+    return value
+
+
 def _positive(args: Mapping[str, Any], key: str, default: int) -> int:
     value = args.get(key, default)
     try:
@@ -246,9 +256,9 @@ def _flag(args: Mapping[str, Any], key: str) -> bool:
 def _agreement(name: str) -> Agree:
     if name in AGREEMENTS:
         return AGREEMENTS[name]
-    module, _, attribute = name.partition(":")
+    module, _, attribute = name.rpartition(":")
     known = f"it may be: {', '.join(AGREEMENTS)}, or a function of your own as module:name"
-    if not attribute:
+    if not module or not attribute:
         raise ValueError(f"argument agreement={name!r}; {known}")
     try:
         found = getattr(import_module(module), attribute)
@@ -261,8 +271,9 @@ def _agreement(name: str) -> Agree:
 
 
 def _store(args: Mapping[str, Any]) -> Path | None:
-    value = args.get("store", Settings.store)
-    return None if value in ("off", False) else Path(str(value))
+    if args.get("store") in ("off", False):
+        return None
+    return Path(_text(args, "store")) if "store" in args else Settings.store
 
 
 def _did_you_mean(word: str, known: list[str] | tuple[str, ...]) -> str:

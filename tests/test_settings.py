@@ -91,6 +91,9 @@ WRONG = [
     ({"raw": "maybe"}, "argument raw='maybe' must be true or false"),
     ({"engine_args": "{dtype"}, "is not JSON"),
     ({"engine_args": "3"}, "must be a JSON object"),
+    ({"store": ""}, "argument store='' must be a name or a path"),
+    ({"small": "", "large": "b"}, "argument small='' must be a name or a path"),
+    ({"agreement": ":x"}, "argument agreement=':x'"),
     ({"agreement": "loose"}, "argument agreement='loose'; it may be: exact, relaxed, or a function of your own"),
     ({"agreement": "no_such:thing"}, "argument agreement='no_such:thing': No module named"),
     ({"agreement": "math:pi"}, "is no function"),
@@ -119,9 +122,18 @@ def test_wrong_prompt_letters() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [("strategy: cascade", "needs 'strategy', one of"), ("- 1", "needs 'strategy'"), ("a: [", "preset"),
+     ("strategy: mutual_verification\nsmall:\nlarge: b", "argument 'small' is missing"),
+     ("strategy: mutual_verification\nsmall: [a]\nlarge: b", "must be a name or a path"),
+     ("strategy: mutual_verification\nsmall: a\nlarge: b\nprompts: [x]", "must be a name or a path"),
      ("strategy: mutual_verification\nmodel: a", "unknown key 'model'")],
 )  # fmt: skip
 def test_a_bad_preset_file_is_named(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "bad.yaml").write_text(content)
     with pytest.raises(ValueError, match=message):
+        cascade(preset=str(tmp_path / "bad.yaml"))
+
+
+def test_a_preset_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"bad\.yaml"):
         cascade(preset=str(tmp_path / "bad.yaml"))

@@ -52,4 +52,6 @@ class Agent:
 
     async def _call(self, question: Question, stage: str, messages: tuple[Message, ...], limit: int) -> Call:
         completion = await self.generate(Request(messages, limit, question.id, stage))
-        return Call(self.role, stage, completion, answers.extract(completion.text, question.kind, question.options))
+        cut = stage in ("E", "R") and completion.finish_reason == "length"
+        answer = answers.extract(completion.text, question.kind, question.options, cut=cut)
+        return Call(self.role, stage, completion, answer)

@@ -26,6 +26,8 @@ _REQUEST = re.compile(
     re.IGNORECASE,
 )
 
+_LONGEST_REQUEST = 300
+
 # What could be read as a token with a meaning of its own: <|im_end|>, <image>, </think>, <IMG_CONTEXT>, <|User|> ...
 _MARKUP = re.compile(r"<(?=[A-Za-z/|\uff5c])")
 
@@ -56,9 +58,10 @@ class Prompts:
         for request in sorted((*self.brevity, *self.explain.values(), *self.reason.values()), key=len, reverse=True):
             if end.endswith(request):
                 return end[: -len(request)].rstrip("\n"), request, True
-        found = _REQUEST.search(end)
-        if found:
-            return end[: found.start()].rstrip("\n"), found.group(1).strip(), False
+        before, tail = end[:-_LONGEST_REQUEST], end[-_LONGEST_REQUEST:]
+        found = _REQUEST.search(tail)
+        if found and (before + tail[: found.start()]).strip():
+            return (before + tail[: found.start()]).rstrip("\n"), found.group(1).strip(), False
         return text, None, end.endswith("?")
 
 
@@ -76,13 +79,13 @@ def load_prompts(path: str | Path | None = None) -> Prompts:
             if name not in table:
                 raise ValueError(f"prompts file {path}: unknown key {name!r}; it may hold {', '.join(table)}")
             if name == "brevity":
-                if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+                if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
                     raise ValueError(f"prompts file {path}: 'brevity' must be a list of sentences")
                 table[name] = [*value, *table[name]]
                 continue
             kinds = get_args(Kind)
             wrong = [key for key in value if key not in kinds] if isinstance(value, dict) else [value]
-            if wrong or not all(isinstance(item, str) and item for item in value.values()):
+            if wrong or not all(isinstance(item, str) and item.strip() for item in value.values()):
                 raise ValueError(f"prompts file {path}: {name!r} must map {', '.join(kinds)} to a wording")
             table[name] = {**table[name], **value}
     return Prompts(table["explain"], table["reason"], table["final"], tuple(table["brevity"]))
@@ -100,7 +103,7 @@ def inert(text: str) -> str:
 def _read(path: Path) -> dict[str, Any]:
     try:
         loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"prompts file {path}: {' '.join(str(error).split())}") from error
     if not isinstance(loaded, dict):
         raise ValueError(f"prompts file {path}: must be a mapping, like {DEFAULT_FILE.name}")

@@ -17,8 +17,10 @@ from mai_plugin.core.records import Image, Kind, Message
 _OPTION_LINE = re.compile(r"^[ \t]*\(?([A-Za-z])[.):](?:[ \t]+(.*?))?[ \t]*$", re.MULTILINE)
 # Options in the running text: "A. red B. blue" or "(A) red (B) blue".
 _OPTION_INLINE = re.compile(r"(?:^|\s)\(?([A-Za-z])[.)]\s+(.*?)(?=\s\(?[A-Za-z][.)]\s|\s*$)", re.DOTALL)
+# "Is it ...?", but not "Is it red or blue?", "Is it rising/falling?" or "Has the highest value, which one?".
 _YES_NO_START = re.compile(
-    r"(?:is|are|was|were|does|do|did|has|have|had)\b(?!.*\bor\b(?! not\b))", re.IGNORECASE | re.DOTALL
+    r"(?:is|are|was|were|does|do|did|has|have|had)\b(?!.*(?:\bor\b(?! not\b)|\w/\w|\b(?:which|what|who|how many)\b))",
+    re.IGNORECASE | re.DOTALL,
 )
 _YES_NO_REQUEST = re.compile(r"\byes\b.{0,6}\bno\b", re.IGNORECASE)
 
@@ -87,10 +89,14 @@ class Question:
 def find_options(text: str, request: str | None = None) -> dict[str, str]:
     """The options that a question lists, letter to text; empty if it lists none.
 
-    Options stand on lines of their own, lettered from A without a gap.  Within running text they are looked for only
-    where the request asks for a letter or an option.
+    Options stand on lines of their own, lettered from A without a gap, and the question does not come behind them
+    ("A: 5", "B: 6", "What is A + B?").  Within running text they are looked for only where the request asks for a
+    letter or an option.
     """
-    found = _from_a(_OPTION_LINE.findall(text))
+    lines = list(_OPTION_LINE.finditer(text))
+    found = _from_a([(line[1], line[2] or "") for line in lines])
+    if found and "?" in text[lines[-1].end() :]:
+        found = {}
     if not found and request and re.search(r"\b(?:letter|option)\b", request, re.IGNORECASE):
         found = _from_a(_OPTION_INLINE.findall(text))
     return found

@@ -58,7 +58,10 @@ def load_engine(name: str, model: str, args: Mapping[str, Any], hints: Mapping[s
     if unknown:
         raise ValueError(f"engine {name!r} takes no argument {unknown[0]!r}; it takes: {', '.join(accepted)}")
     useful = {key: value for key, value in (hints or {}).items() if key in accepted}
-    loaded: Engine = engine(model, **{**useful, **args})
+    try:
+        loaded: Engine = engine(model, **{**useful, **args})
+    except TypeError as error:
+        raise ValueError(f"engine {name!r} cannot be loaded with {dict(args)}: {error}") from error
     return loaded
 
 

@@ -78,8 +78,15 @@ class TransformersEngine:
     ) -> None:
         if dtype not in ("auto", "float32", "bfloat16", "float16"):
             raise ValueError(f"dtype {dtype!r} must be one of auto, float32, bfloat16, float16")
-        if batch_size < 1:
-            raise ValueError(f"batch_size {batch_size} must be at least 1")
+        counts = {
+            "batch_size": batch_size,
+            "num_threads": num_threads,
+            "min_pixels": min_pixels,
+            "max_pixels": max_pixels,
+        }
+        for key, count in counts.items():
+            if count is not None and (not isinstance(count, int) or count < 1):
+                raise ValueError(f"{key} {count!r} must be a whole number, at least 1")
         if num_threads:
             torch.set_num_threads(num_threads)
         if _is_path(model) and not Path(model).expanduser().is_dir():
@@ -95,9 +102,12 @@ class TransformersEngine:
             self.model = AutoModelForImageTextToText.from_pretrained(
                 path, dtype=dtype, attn_implementation=attn_implementation, **placed, **source
             ).eval()
-        except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            raise ValueError(f"model {model!r} could not be loaded with transformers: {reason}") from error
+        except (
+            Exception
+        ) as error:  # whatever a damaged file, a missing device or a foreign model makes the library raise
+            reason = next((line for line in str(error).splitlines() if line.strip()), "")
+            kind = type(error).__name__
+            raise ValueError(f"model {model!r} could not be loaded with transformers: {kind}: {reason}") from error
         self.tokenizer = self.processor.tokenizer
         _limit_pixels(self.processor, min_pixels, max_pixels)
         self.context = int(self.model.config.get_text_config().max_position_embeddings)
@@ -156,8 +166,9 @@ class TransformersEngine:
         """Run batches until nothing waits."""
         loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
+        batch: list[_Job] = []
         try:
-            while self._waiting:
+            while self._waiting and not self._closed.is_set():
                 # Requests that have arrived are let through the processor first, so that they share the batch.
                 while self._preparing and len(self._waiting) < self.batch_size:
                     self._changed.clear()
@@ -165,9 +176,17 @@ class TransformersEngine:
                 batch = self._next_batch()
                 if batch:
                     await loop.run_in_executor(self._model_thread, self._run, batch, loop)
-        finally:
-            for job in self._waiting:  # only after an error, or when the engine is closed: nobody is left to answer
-                _fail(job.done, EngineError(f"the engine of {self.name} stopped"))
+        except Exception as error:  # such as: the model's thread is gone, since the engine was closed
+            await self._abandon(batch, error)
+        if self._closed.is_set():
+            await self._abandon(batch, EngineError(f"the engine of {self.name} is closed"))
+
+    async def _abandon(self, batch: list[_Job], error: Exception) -> None:
+        """Fail what nobody will answer any more; answers that are on their way go first."""
+        await asyncio.sleep(0)
+        for job in (*batch, *self._waiting):
+            _fail(job.done, error if isinstance(error, EngineError) else EngineError(f"{self.name} stopped: {error}"))
+        self._waiting.clear()
 
     def _next_batch(self) -> list[_Job]:
         """The oldest waiting request and others of its stage: short answers do not wait behind reasoning."""
@@ -194,7 +213,10 @@ class TransformersEngine:
                 return_tensors="pt",
             )
         except Exception as error:  # processors raise whatever they like on a bad image or a bad conversation
-            raise EngineError(f"the processor of {self.name} failed: {' '.join(str(error).split())}") from error
+            reason = " ".join(str(error).split()) or (
+                f"{type(error).__name__}; does the text hold a special token such as the model's image token?"
+            )
+            raise EngineError(f"the processor of {self.name} failed: {reason}") from error
         return {key: value for key, value in inputs.items() if isinstance(value, torch.Tensor)}
 
     def _run(self, batch: list[_Job], loop: asyncio.AbstractEventLoop) -> None:

@@ -17,10 +17,14 @@ from PIL import Image as PILImage
 from PIL import ImageFile
 
 from mai_plugin.core.question import Question
-from mai_plugin.core.records import Image, Message, Outcome, Part
+from mai_plugin.core.records import Image, Message, Outcome, Part, Usage
 from mai_plugin.run.runner import Failure, Item
 from mai_plugin.run.session import Session
+from mai_plugin.run.summary import Summary
 from mai_plugin.settings import Settings, StrategyName
+
+Report = tuple[Summary, list[tuple[str, str, Usage]], list[str]]
+"""What a rank tells the others: its summary, its calls (role, task, tokens), and its failures."""
 
 DEFAULT_MAX_NEW_TOKENS = 1024
 """Limit on a short answer where the task sets none."""
@@ -60,37 +64,56 @@ class _MaiModel(lmms):  # type: ignore[misc]
             SystemExit: some questions could not be answered; raised after all others were.  It is no `Exception`,
                 because the harness's command line prints those and exits with 0.
         """
+        if self.session.closed:  # the same model object evaluated a second time
+            self.session = Session(self.settings)
         # Ranks with fewer documents get copies of a request, so that all ranks make as many; nobody reads the answers.
         wanted = [request for request in requests if not (request.metadata or {}).get("__padding_only__")]
-        items = [self._item(request) for request in wanted]
-        results, summary = self.session.run(items, progress=self.rank == 0)
-        failures = [result for result in results if isinstance(result, Failure)]
-        if self.rank == 0 or failures:
-            eval_logger.info(f"mai: {self.settings.name}: {summary}")
         if self.session.journal:
-            eval_logger.info(f"mai: every call is in {self.session.journal.path}")
+            eval_logger.info(f"mai: every call goes to {self.session.journal.path}")
+        results, summary = self.session.run([self._item(request) for request in wanted], progress=self.rank == 0)
         if self._truncated:
             count, first = len(self._truncated), self._truncated[0]
             eval_logger.warning(
                 f"mai: {count} truncated images were filled up, as lmms-eval does; first: question {first}"
             )
+        outcomes = [result for result in results if isinstance(result, Outcome)]
+        calls = [
+            (call.role, outcome.question_id.rpartition("/")[0], call.usage)
+            for outcome in outcomes
+            for call in outcome.calls
+        ]
+        # All ranks stop together or not at all, and what is reported is the cost of all of them.
+        ranks = self._gather((summary, calls, [str(result) for result in results if isinstance(result, Failure)]))
+        everything = Summary.merge([summary for summary, _, _ in ranks])
+        if self.rank == 0:
+            eval_logger.info(f"mai: {self.settings.name}: {everything}")
+        failures = [failure for _, _, failed in ranks for failure in failed]
         if failures:
-            many = f"{len(failures)} of {len(results)} questions could not be answered"
-            kept = f"; all answers are in {self.session.journal.path}" if self.session.journal else ""
+            kept = f"; all answers are in {self.session.journal.path.parent}" if self.session.journal else ""
             self.session.close()
+            many = f"{len(failures)} of {len(failures) + everything.questions} questions could not be answered"
             _stop(f"{many}, so there is no score; first: {failures[0]}{kept}")
 
-        outcomes = [result for result in results if isinstance(result, Outcome)]
-        for request, outcome in zip(wanted, outcomes, strict=True):
-            self._log_usage(request.task_name, outcome)
-        written = sum(usage.output_tokens for usage in summary.usage.values())
-        log_metrics(summary.wall_s, written, written / max(summary.wall_s, 1e-9), summary.as_metrics())
+        for _, made, _ in ranks:
+            for role, task, usage in made:
+                # Its total adds reasoning tokens to output tokens, of which ours are a part: they are not given apart.
+                log_usage(self.settings.models[role].name, task, usage.prompt_tokens, usage.output_tokens)
+        written = sum(usage.output_tokens for usage in everything.usage.values())
+        log_metrics(everything.wall_s, written, written / max(everything.wall_s, 1e-9), everything.as_metrics())
 
         answered = iter(outcomes)
         return [
             GenerationResult("") if (request.metadata or {}).get("__padding_only__") else self._result(next(answered))
             for request in requests
         ]
+
+    def _gather(self, mine: Report) -> list[Report]:
+        """What every rank has to say, in the order of the ranks."""
+        if self.world_size == 1 or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            return [mine]
+        reports: list[Any] = [None] * self.world_size
+        torch.distributed.all_gather_object(reports, mine)
+        return reports
 
     def loglikelihood(self, requests: Sequence[Instance]) -> NoReturn:
         """Not to be had: strategies over two models generate text."""
@@ -136,11 +159,6 @@ class _MaiModel(lmms):  # type: ignore[misc]
         messages = load()
         self._truncated.append(question_id)
         return messages
-
-    def _log_usage(self, task: str, outcome: Outcome) -> None:
-        for call in outcome.calls:
-            # Its total adds reasoning tokens to output tokens, of which ours are a part: so they are not given apart.
-            log_usage(self.settings.models[call.role].name, task, call.usage.prompt_tokens, call.usage.output_tokens)
 
     def _result(self, outcome: Outcome) -> GenerationResult:
         usage = outcome.usage()

@@ -7,13 +7,17 @@ on disk.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from mai_plugin.run.runner import Failure, Result
+
+log = logging.getLogger("mai_plugin")
 
 
 class Journal:
@@ -28,23 +32,37 @@ class Journal:
         stamp = datetime.now().strftime("%Y%m%d_%H%M%S_%f")
         self.path = folder / name.replace("/", "_") / f"{stamp}{rank}.jsonl"
         self._lock = threading.Lock()
+        self.broken = False
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("w", encoding="utf-8")
+            # A lone surrogate, which a model can write, is kept as its JSON escape.
+            self._file = self.path.open("w", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise ValueError(
                 f"argument store={str(folder)!r}: {error}; give a folder to write to, or store=off"
             ) from error
 
     def write(self, result: Result, returned: str | None) -> None:
-        """Add a result.  `returned` is the text that goes back to the harness, None for a failure."""
-        with self._lock:
-            self._file.write(json.dumps(_line(result, returned), ensure_ascii=False) + "\n")
-            self._file.flush()
+        """Add a result.  `returned` is the text that goes back to the harness, None for a failure.
 
-    def close(self) -> None:
-        """Close the file.  May be called twice."""
-        self._file.close()
+        A journal that can be written no more (a full disk) does not stop the run: that is said once.
+        """
+        with self._lock:
+            if self.broken:
+                return
+            try:
+                self._file.write(json.dumps(_line(result, returned), ensure_ascii=False) + "\n")
+                self._file.flush()
+            except OSError as error:
+                self.broken = True
+                log.warning("mai: %s: %s; the run goes on, what follows is not kept", self.path, error)
+
+    def close(self, discard: bool = False) -> None:
+        """Close the file, and remove it if it is of no use.  May be called twice."""
+        with suppress(OSError):
+            self._file.close()
+        if discard:
+            self.path.unlink(missing_ok=True)
 
 
 def _line(result: Result, returned: str | None) -> dict[str, Any]:

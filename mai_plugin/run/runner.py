@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ Result = Outcome | Failure
 
 
 async def run(
-    items: Iterable[Item],
+    items: Sequence[Item],
     strategy: Strategy,
     *,
     concurrency: int = 64,
@@ -46,7 +46,7 @@ async def run(
     """Answer every item, at most `concurrency` of them in flight at any time.
 
     Args:
-        items: taken one by one, as there is room.
+        items: built one by one, as there is room.
         strategy: the coroutine that answers one question.
         concurrency: size of the window.
         on_result: called with each result as it comes, in no particular order.
@@ -77,7 +77,7 @@ async def run(
 
     # One thread builds the questions (decoding images), beside the loop and in order.
     with ThreadPoolExecutor(1, thread_name_prefix="mai-questions") as builder:
-        workers = [asyncio.create_task(worker(builder)) for _ in range(concurrency)]
+        workers = [asyncio.create_task(worker(builder)) for _ in range(min(concurrency, len(items)))]
         try:
             await asyncio.gather(*workers)
         finally:

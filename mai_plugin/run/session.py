@@ -63,6 +63,8 @@ class Session:
         except BaseException:
             for engine in self.engines.values():
                 engine.close()
+            if self.journal:
+                self.journal.close(discard=True)
             raise
         agents = {
             role: Agent(role, engine.generate, settings.prompts, settings.max_reasoning_tokens)
@@ -95,6 +97,8 @@ class Session:
         Returns:
             A result per item, in order, and the run's summary.
         """
+        if self.closed:
+            raise ValueError("the session is closed: its models are gone, open another one")
         started = time.perf_counter()
         routes: dict[str, int] = {}
         with tqdm(total=len(items), desc=self.settings.name, unit="question", disable=not progress) as bar:
@@ -123,9 +127,14 @@ class Session:
         """What to hand to a scorer: the bare answer, or the text as the model wrote it (`raw`)."""
         return outcome.final.text if self.settings.raw else outcome.answer
 
+    @property
+    def closed(self) -> bool:
+        """Whether the models are gone."""
+        return self._loop.is_closed()
+
     def close(self) -> None:
         """Free the models and stop the loop.  May be called twice."""
-        if self._loop.is_closed():
+        if self.closed:
             return
         for engine in self.engines.values():
             engine.close()

@@ -49,6 +49,25 @@ class Summary:
             cut_reasoning=sum(call.truncated for call in calls if call.stage in ("E", "R")),
         )
 
+    @classmethod
+    def merge(cls, parts: Sequence[Summary]) -> Summary:
+        """The summary of runs that went on side by side, such as those of several ranks."""
+        routes: Counter[str] = Counter()
+        usage: dict[str, Usage] = {}
+        for part in parts:
+            routes.update(part.routes)
+            for role, spent in part.usage.items():
+                usage[role] = usage.get(role, Usage()) + spent
+        return cls(
+            questions=sum(part.questions for part in parts),
+            routes=dict(routes.most_common()),
+            usage=usage,
+            wall_s=max((part.wall_s for part in parts), default=0.0),
+            failed=sum(part.failed for part in parts),
+            no_answer=sum(part.no_answer for part in parts),
+            cut_reasoning=sum(part.cut_reasoning for part in parts),
+        )
+
     def as_metrics(self) -> dict[str, float]:
         """Flat numbers for a harness's table: share of each route, calls and output tokens per model."""
         metrics: dict[str, float] = {

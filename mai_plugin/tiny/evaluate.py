@@ -101,6 +101,40 @@ def table(rows: dict[str, dict[str, Any]], title: str) -> Table:
     return out
 
 
+def report(
+    small: Path, large: Path, n: int, chart_seeds: Sequence[int], training_seed: int, scores: Path | None
+) -> None:
+    """Measure a pair, print a table per chart seed, and add the runs to a file of scores.
+
+    Args:
+        small, large: checkpoint folders.
+        n: charts of each seed.
+        chart_seeds: seeds of the held-out charts.
+        training_seed: what the pair was trained with; 0 is the pair that ships.
+        scores: the file; its top-level figures are those of the shipped pair on the first chart seed.  None: no file.
+    """
+    runs: list[dict[str, Any]] = []
+    for seed in chart_seeds:
+        rows = measure_all(small, large, n, seed)
+        Console().print(table(rows, f"training seed {training_seed}, {n} held-out charts of seed {seed}"))
+        runs.append({"training_seed": training_seed, "chart_seed": seed, "n": n, "rows": rows})
+    if scores is None:
+        return
+    known = json.loads(scores.read_text(encoding="utf-8"))["runs"] if scores.exists() else []
+    new = {(run["training_seed"], run["chart_seed"]) for run in runs}
+    runs += [run for run in known if (run["training_seed"], run["chart_seed"]) not in new]
+    runs.sort(key=lambda run: (run["training_seed"], run["chart_seed"]))
+    shipped = next((run for run in runs if run["training_seed"] == 0), runs[0])
+    content = {
+        **{name: row["score"] for name, row in shipped["rows"].items()},
+        "n": shipped["n"],
+        "unit": "points, 0 to 100: toy scores of toy models on charts that they were made for",
+        "output_tokens": {name: row["output_tokens"] for name, row in shipped["rows"].items()},
+        "runs": runs,
+    }
+    scores.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Command line: see the module's docstring."""
     parser = argparse.ArgumentParser(description="Measure the tiny pair on held-out charts.")
@@ -111,29 +145,7 @@ def main() -> None:
     parser.add_argument("--training-seed", type=int, default=0, help="seed that the pair was trained with")
     parser.add_argument("--scores", type=Path, default=SCORES, help="file to write")
     args = parser.parse_args()
-
-    runs = []
-    for seed in args.seeds:
-        rows = measure_all(args.small, args.large, args.n, seed)
-        Console().print(table(rows, f"training seed {args.training_seed}, {args.n} held-out charts of seed {seed}"))
-        runs.append({"training_seed": args.training_seed, "chart_seed": seed, "n": args.n, "rows": rows})
-
-    known = json.loads(args.scores.read_text(encoding="utf-8"))["runs"] if args.scores.exists() else []
-    runs = runs + [
-        run
-        for run in known
-        if (run["training_seed"], run["chart_seed"]) not in {(args.training_seed, seed) for seed in args.seeds}
-    ]
-    runs.sort(key=lambda run: (run["training_seed"], run["chart_seed"]))
-    shipped = next(run for run in runs if run["training_seed"] == 0)
-    scores = {name: row["score"] for name, row in shipped["rows"].items()}
-    content = {
-        **scores,
-        "n": shipped["n"],
-        "unit": "points, 0 to 100, of the shipped pair (training seed 0)",
-        "runs": runs,
-    }
-    args.scores.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    report(args.small, args.large, args.n, args.seeds, args.training_seed, args.scores)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ SHORT = [
     ("So the final answer is: $\\boxed{42}$.", "42"),
     ("<answer>7</answer>", "7"),
     ("Thus \\boxed{\\frac{1}{2}} holds", "\\frac{1}{2}"),
-    ("the bars sum to **12**\nwhich is it", "12"),
+    ("the bars sum to\n**12** units.", "12"),
     # the last stated answer counts
     ("Answer: 3\nWait, blue is 4.\nAnswer: 4", "4"),
     ("The answer is 3. No: \\boxed{4}", "4"),
@@ -119,7 +119,38 @@ SHORT = [
     ("[7]", "7"),
     ("{7}", "7"),
     ("(a)", "a"),
+    # blocks
+    ("**Answer:**\n\n\\[\n12\n\\]", "12"),
+    ("Answer:\n$$\n12\n$$", "12"),
+    ("Answer:\n```\n12\n```", "12"),
+    ("The chart shows 3.\n**Final Answer**\n12", "12"),
+    ("**Answer**\n12", "12"),
+    ("Answer\uff1a12", "12"),
+    ('{"answer": "7"}', "7"),
+    # what follows an answer does not take its place
+    ("Answer: 12\nExplanation: The answer is derived by adding 7 and 5.", "12"),
+    ("Answer: 12\nThis answer is based on the two bars.", "12"),
+    ("The answer is St. Lucia.", "St. Lucia"),
+    ("The answer is Dr. Smith. He signed it.", "Dr. Smith"),
+    ("The answer is the U.S. Virgin Islands.", "the U.S. Virgin Islands"),
+    # content that looks like wrapping
+    ("Apple Inc.", "Apple Inc."),
+    ("Yahoo!", "Yahoo!"),
+    ("5!", "5!"),
+    ("Jan.", "Jan."),
+    ("Dem/Lean Dem.", "Dem/Lean Dem."),
+    ("> 50", "> 50"),
+    ("# 1", "# 1"),
+    ("(3, 4)", "(3, 4)"),
+    ("[1, 2]", "[1, 2]"),
+    ("vitamin C.", "vitamin C"),
     # none
+    (
+        "**Step 1: read the bars**\nThe red bar is 7, the blue one is so much lower that it can hardly be seen at all",
+        None,
+    ),
+    ("?", None),
+    ("...", None),
     ("", None),
     ("   \n", None),
     ("**", None),
@@ -144,6 +175,8 @@ YES_NO = [
     ("The answer is: **No**", "No"),
     ("YES", "YES"),
     ("Nobody is there", "Nobody is there"),  # no word "no"
+    ("Yes or no", "Yes or no"),
+    ("Yes/No", "Yes/No"),
     ("There is\nnothing to say", None),
 ]
 CHOICE = [
@@ -187,6 +220,15 @@ CHOICE = [
     ("Looking at the bars:\n- red 3\n- blue 9\n\nB", "B"),
     ("The answer is blue.", "B"),
     ("Answer: The blue", "B"),
+    ("B blue", "B"),
+    ("B - blue", "B"),
+    ("Answer: B (blue)", "B"),
+    ("Answer: B; blue", "B"),
+    ('{"answer": "B"}', "B"),
+    ("A, B", None),
+    ("A, C and B", None),
+    ("Answer: (A) or (B)", None),
+    ("Let me go through the options:\n- **A. red**: 3\n- **B. blue**: 9\n- **C. green**: 2, so it can", None),
     ("It could be A or B", None),
     ("A. red is 3\nB. blue is 9\nC. green is 2", None),
     ("A. red is 3\nB. blue is 9\nC. green is 2\nAnswer: B", "B"),
@@ -216,6 +258,39 @@ def test_choice(text: str, answer: str | None) -> None:
     assert extract(text, "choice", OPTIONS) == answer
 
 
+def test_an_option_that_looks_like_a_letter_is_known_by_its_text() -> None:
+    bacteria = {"A": "S. aureus", "B": "E. coli", "C": "B. subtilis", "D": "C. albicans", "E": "P. mirabilis"}
+    assert extract("E. coli", "choice", bacteria) == "B"
+    assert extract("Answer: C. albicans", "choice", bacteria) == "D"
+    assert extract("It is vitamin C", "choice", {"A": "vitamin C", "B": "iron", "C": "zinc"}) == "A"
+
+
+def test_cut_reasoning_states_only_what_it_says_outright() -> None:
+    assert extract("Is it there? **No**", "yes_no", cut=True) is None
+    assert extract("7", "short", cut=True) is None
+    assert extract("Answer: 7\nLet me check", "short", cut=True) == "7"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "word " * 20_000,
+        "Answer " + "*" * 64_000,
+        "\\boxed{" * 10_000,
+        "(" * 40_000 + "1" + ")" * 40_000,
+        "\n" * 50_000,
+        "<think>" * 9_000,
+        "**" * 40_000,
+        "Answer: " * 9_000,
+    ],
+    ids=lambda text: text[:8],
+)
+def test_degenerate_texts_take_no_time(text: str) -> None:
+    """Each took seconds to minutes when patterns were unbounded: a hundred calls of any must be over in no time."""
+    for kind in ("short", "yes_no", "choice"):
+        extract(text, kind, OPTIONS)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("text", ["b", "B", "(b)", "Answer: b) blue", "blue", "so it is B."])
 def test_letters_come_back_as_the_question_lists_them(text: str) -> None:
     assert extract(text, "choice", {"a": "red", "b": "blue"}) == "b"
@@ -239,7 +314,9 @@ EQUAL = [
     ("the dog", "Dog."), ("\u22123", "-3"), ("\uff11\uff12", "12"), ("Yes", "yes."), ("0.50", ".5"), ("1 000", "1000"),
     ("**red**", "red"),
 ]  # fmt: skip
-DIFFERENT = [("12", "13"), ("red", "blue"), ("-3", "3"), ("1.5", "15"), ("yes", "no"), ("an apple", "apples")]
+DIFFERENT = [("12", "13"), ("red", "blue"), ("-3", "3"), ("1.5", "15"), ("yes", "no"), ("an apple", "apples"),
+    ("> 50", "50"), ("5\u00b2", "52"), ("10\u2075", "105"), ("5'", '5"'), ("?", "!"), (".", "..."),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("a", "b"), EQUAL)
@@ -260,7 +337,8 @@ ANSWERS = st.one_of(st.none(), st.text(max_size=12), st.from_regex(r"-?[0-9]{1,4
 def test_agreement_is_symmetric(a: str | None, b: str | None, kind: str) -> None:
     for rule in (agree, agree_relaxed):
         assert rule(a, b, kind) == rule(b, a, kind)  # type: ignore[arg-type]
-        assert rule(a, a, kind) == (a is not None)  # type: ignore[arg-type]
+        if a is not None and any(sign.isalnum() for sign in normalise(a, kind)):  # type: ignore[arg-type]
+            assert rule(a, a, kind)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,13 @@ def test_reasoning_has_its_own_limit_and_a_cut_one_is_marked_and_handed_on() -> 
     assert large_engine.requests[-1].messages[1].text == "and then the"
 
 
+def test_a_cut_reasoning_that_states_nothing_confirms_nothing() -> None:
+    """A cut list whose last bold item happens to be the large model's answer must be transferred."""
+    cut = {"text": "- **red**: 3\n- **7**", "finish_reason": "length"}
+    small, large, _, _ = agents({"S": "8", "R": cut}, {"S": "7", "final": "9"})
+    assert run(strategies.mutual_verification(QUESTION, small, large)).route == "transfer"
+
+
 def test_usage_adds_up_per_model() -> None:
     small, large, _, _ = agents({"S": "8", "R": "a b c"}, {"S": "7", "final": "9"})
     outcome = run(strategies.mutual_verification(QUESTION, small, large))

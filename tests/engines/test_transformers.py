@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -178,8 +179,9 @@ def test_a_model_that_does_not_exist(tmp_path: Path) -> None:
 def test_bad_arguments(folder: Path) -> None:
     with pytest.raises(ValueError, match="dtype 'f32' must be one of"):
         load_engine("transformers", str(folder), {"dtype": "f32"})
-    with pytest.raises(ValueError, match="batch_size 0 must be at least 1"):
-        load_engine("transformers", str(folder), {"batch_size": 0})
+    for key, value in {"batch_size": 0, "num_threads": "x", "max_pixels": -5, "min_pixels": 2.5}.items():
+        with pytest.raises(ValueError, match=f"{key} {value!r} must be a whole number, at least 1"):
+            load_engine("transformers", str(folder), {key: value})
 
 
 def test_pixel_limits(tmp_path: Path) -> None:
@@ -223,6 +225,32 @@ def test_a_cancelled_request_stops_the_model_at_its_next_token(
 
     asyncio.run(main())
     assert 0 < len(steps) < 3000
+
+
+def test_closing_during_a_batch_leaves_nobody_waiting(folder: Path) -> None:
+    engine = TransformersEngine(str(folder), batch_size=2, num_threads=1, dtype="float32")
+    engine.end_tokens.clear()
+    engine.model.generation_config.eos_token_id = None
+
+    async def main() -> list[Any]:
+        asked = [asyncio.ensure_future(engine.generate(Request((user("Hello"),), 3000))) for _ in range(5)]
+        await asyncio.sleep(0.5)
+        await asyncio.get_running_loop().run_in_executor(None, engine.close)
+        return await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
+
+    assert all(isinstance(result, EngineError) for result in asyncio.run(main()))
+
+
+def test_damaged_checkpoints(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "cut")
+    weights = tmp_path / "cut" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+    shutil.copytree(folder, tmp_path / "tok")
+    (tmp_path / "tok" / "tokenizer.json").write_text("{}")
+    for name in ("cut", "tok"):
+        with pytest.raises(ValueError, match="could not be loaded with transformers") as error:
+            load_engine("transformers", str(tmp_path / name), {})
+        assert "\n" not in str(error.value)
 
 
 def test_collate_pads_tokens_left_and_joins_images() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from mai_plugin.tiny.datasets import BENCHMARKS
 
 SCRIPTED = "engine=scripted,small=small.json,large=large.json"
 TASKS = ",".join(BENCHMARKS)
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "lmms_eval")
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +77,41 @@ def test_the_result_folder_is_named_after_pair_and_strategy(cascade: Offline) ->
 
 def test_two_ranks_under_torchrun(offline: Offline) -> None:
     """Five documents over two ranks: one rank gets a padding request, which must not count."""
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "lmms_eval")
     done = offline.lmms_eval(
         "--model", "mai_cascade", "--model_args", SCRIPTED, "--tasks", "chartqa,pope", "--limit", "5",
-        "--output_path", "ranks", "--log_samples", launcher=launcher,
+        "--output_path", "ranks", "--log_samples", launcher=TORCHRUN,
     )  # fmt: skip
     results = offline.results("ranks")["results"]
     assert results["chartqa"]["relaxed_overall,none"] == pytest.approx(0.8), done.stderr[-2000:]
     assert results["pope"]["pope_accuracy,none"] == pytest.approx(0.8)
     assert sorted(sample["doc_id"] for sample in offline.samples("ranks", "chartqa")) == list(range(5))
+    # Routes and cost are those of both ranks: documents 0 and 4 agree, 1 reasons, 2 transfers, 3 agrees on a wrong answer.
+    numbers = offline.results("ranks")["throughput"]
+    assert numbers["avg_share_agree-simple"] == pytest.approx(0.6)
+    assert (numbers["avg_small_calls"], numbers["avg_large_calls"]) == (14, 12)
+    assert offline.results("ranks")["usage"]["total"]["n_api_calls"] == 26
+
+
+def test_a_failure_on_one_rank_lets_the_others_finish(offline: Offline) -> None:
+    script = json.loads((offline.folder / "small.json").read_text())
+    for number in range(0, 6, 2):  # rank 0 has the even documents and takes its time
+        script[f"chartqa/{number}"]["S"] = {"text": script[f"chartqa/{number}"]["S"], "e2e_s": 3}
+    script["chartqa/1"] = {"S": {"error": "boom"}}
+    (offline.folder / "boom.json").write_text(json.dumps(script))
+    done = offline.lmms_eval(
+        "--model", "mai_cascade", "--model_args", "engine=scripted,small=boom.json,large=large.json,store=kept",
+        "--tasks", "chartqa", "--limit", "6", "--output_path", "boom", launcher=TORCHRUN,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "1 of 6 questions could not be answered, so there is no score; first: question chartqa/1" in done.stderr
+    lines = [
+        json.loads(line)
+        for path in (offline.folder / "kept").rglob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    assert sorted(line["question"] for line in lines if "route" in line) == [
+        f"chartqa/{number}" for number in (0, 2, 3, 4, 5)
+    ]
 
 
 def with_cut_image(offline: Offline, folder: Path, document: int, size: int) -> Offline:

@@ -29,7 +29,7 @@ def test_order_is_kept_whatever_finishes_first() -> None:
         await asyncio.sleep(0.01 * (5 - int(question.messages[0].text) % 5))
         return outcome(question)
 
-    results = asyncio.run(run(map(item, range(20)), answer, concurrency=7))
+    results = asyncio.run(run([*map(item, range(20))], answer, concurrency=7))
     assert [result.question_id for result in results] == [f"task/{index}" for index in range(20)]
 
 
@@ -51,7 +51,7 @@ def test_no_more_than_the_window_is_built_or_in_flight() -> None:
         flying -= 1
         return outcome(question)
 
-    items = (Item(f"task/{index}", lambda index=index: build(index)) for index in range(40))  # type: ignore[misc]
+    items = [Item(f"task/{index}", lambda index=index: build(index)) for index in range(40)]  # type: ignore[misc]
     asyncio.run(run(items, answer, concurrency=5))
     assert most == 5
     assert max(ahead) <= 6
@@ -87,7 +87,7 @@ def test_cancelling_cancels_what_is_in_flight() -> None:
         return outcome(question)
 
     async def main() -> None:
-        task = asyncio.ensure_future(run(map(item, range(9)), answer, concurrency=3))
+        task = asyncio.ensure_future(run([*map(item, range(9))], answer, concurrency=3))
         await asyncio.sleep(0.05)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -95,6 +95,13 @@ def test_cancelling_cancels_what_is_in_flight() -> None:
 
     asyncio.run(main())
     assert cancelled == ["task/0", "task/1", "task/2"]
+
+
+def test_a_window_wider_than_the_run_costs_nothing() -> None:
+    async def answer(question: Question) -> Outcome:
+        return outcome(question)
+
+    assert len(asyncio.run(run([item(0)], answer, concurrency=10**9))) == 1
 
 
 def test_the_window_has_room() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mai_plugin.core.records import Message, Outcome
+from mai_plugin.core.records import Message, Outcome, Usage
 from mai_plugin.engines.base import Engine
 from mai_plugin.engines.scripted import ScriptedEngine
 from mai_plugin.run.runner import Failure, Item
@@ -81,6 +81,37 @@ def test_a_store_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         Session(settings(tmp_path / "file"), engines({}, {}))
 
 
+def test_a_full_disk_does_not_stop_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Session(settings(tmp_path), engines({"*": {"S": "7"}}, {"*": {"S": "7"}})) as session:  # type: ignore[arg-type]
+        assert session.journal is not None
+
+        def full() -> None:
+            raise OSError(28, "No space left on device")
+
+        session.journal._file.flush = full  # type: ignore[method-assign]
+        results, _ = session.run(items(session, *[PROMPT] * 5), progress=False)
+    assert all(isinstance(result, Outcome) for result in results)
+    assert caplog.text.count("No space left on device; the run goes on") == 1
+
+
+def test_a_lone_surrogate_is_kept(tmp_path: Path) -> None:
+    with Session(settings(tmp_path), engines({"*": {"S": "\ud800 hi"}}, {"*": {"S": "\ud800 hi"}})) as session:  # type: ignore[arg-type]
+        results, _ = session.run(items(session, PROMPT), progress=False)
+    assert isinstance(results[0], Outcome)
+    (journal,) = tmp_path.rglob("*.jsonl")
+    assert json.loads(journal.read_text())["returned"] == "\ud800 hi"
+
+
+def test_a_closed_session_says_so_and_a_failed_one_leaves_no_file(tmp_path: Path) -> None:
+    session = Session(settings(tmp_path), engines({}, {}))
+    session.close()
+    with pytest.raises(ValueError, match="the session is closed"):
+        session.run([])
+    with pytest.raises(ValueError, match="script s"):
+        Session(settings(tmp_path / "failed"))
+    assert not list((tmp_path / "failed").rglob("*.jsonl"))
+
+
 def test_closing_stops_the_thread_and_may_be_done_twice(tmp_path: Path) -> None:
     session = Session(settings(tmp_path), engines({}, {}))
     session.close()
@@ -98,6 +129,12 @@ def test_engines_that_are_loaded_are_closed_when_another_fails(tmp_path: Path) -
     with pytest.raises(ValueError, match="script l"):
         Session(settings(tmp_path), {"small": Watched({})})
     assert closed == [True]
+
+
+def test_summaries_of_ranks_merge() -> None:
+    one = Summary(2, {"S": 2}, {"model": Usage(2, 10, 0, 4)}, 3.0, failed=1)
+    two = Summary(1, {"S": 1}, {"model": Usage(1, 5, 0, 2)}, 4.0, no_answer=1)
+    assert Summary.merge([one, two]) == Summary(3, {"S": 3}, {"model": Usage(3, 15, 0, 6)}, 4.0, 1, 1)
 
 
 def test_an_empty_run_has_a_summary() -> None:
