@@ -71,13 +71,15 @@ def extract(text: str, kind: Kind, options: Mapping[str, str] | None = None, *, 
         >>> extract("7 + 5 = 12.\\nAnswer: **12**", "short")
         '12'
     """
-    text = _without_thinking(text[-MAX_CHARACTERS:]).strip()
-    stated = [value for _, value in sorted(_stated(text))]
-    for value in reversed(stated):
-        answer = _read(value, kind, options)
-        if answer is not None:
-            return answer
-    return None if stated or cut else _bare(text, kind, options)
+    answer = _extract_once(text, kind, options, cut)
+    for _ in range(_MAX_WRAPPINGS):  # "Answer: the answer is 7"
+        if answer is None or len(answer.split()) > MAX_BARE_WORDS:
+            break
+        inner = _extract_once(answer, kind, options, cut=False)
+        if inner == answer:
+            break
+        answer = inner
+    return answer
 
 
 def agree(a: str | None, b: str | None, kind: Kind) -> bool:
@@ -150,6 +152,16 @@ def clean(text: str) -> str:
     return text
 
 
+def _extract_once(text: str, kind: Kind, options: Mapping[str, str] | None, cut: bool) -> str | None:
+    text = _without_thinking(text[-MAX_CHARACTERS:]).strip()
+    stated = [value for _, value in sorted(_stated(text))]
+    for value in reversed(stated):
+        answer = _read(value, kind, options)
+        if answer is not None:
+            return answer
+    return None if stated or cut else _bare(text, kind, options)
+
+
 def _without_thinking(text: str) -> str:
     closed = list(_THINK_CLOSE.finditer(text))
     text = text[closed[-1].end() :] if closed else text
@@ -170,8 +182,8 @@ def _stated(text: str) -> Iterator[tuple[int, str]]:
                 elif pattern is _ANSWER_LINE and not re.search(r"\w", value):
                     value = _next_words(lines, number)
                 yield place + found.start(1), value
-        if _ANSWER_HEADING.fullmatch(line.rstrip()):
-            yield place, _next_words(lines, number)
+        if _ANSWER_HEADING.fullmatch(line.rstrip()) and (value := _next_words(lines, number)):
+            yield place, value
         place += len(line)
     for found in _ANSWER_TAG.finditer(text):
         yield found.start(1), found.group(1)
