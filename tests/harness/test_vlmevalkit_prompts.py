@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image as PILImage
 
 from mai_plugin.core.prompts import load_prompts
@@ -52,6 +53,8 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Any:
                 writer.writeheader()
                 writer.writerow(row)
         import vlmeval.dataset
+
+        torch.set_grad_enabled(True)  # the kit's import switches it off for the whole process
 
         yield vlmeval.dataset
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image as PILImage
 from test_scorers import STYLES
 
@@ -34,6 +35,8 @@ CASES: dict[str, tuple[str, Kind, list[Row], float]] = {
 def test_styles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("LMUData", str(tmp_path))
     import vlmeval.dataset
+
+    torch.set_grad_enabled(True)  # the kit's import switches it off for the whole process
 
     cls, kind, rows, full = CASES[name]
     picture = io.BytesIO()

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -116,7 +115,7 @@ def test_closing_stops_the_thread_and_may_be_done_twice(tmp_path: Path) -> None:
     session = Session(settings(tmp_path), engines({}, {}))
     session.close()
     session.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "mai-loop"]
+    assert not session._thread.is_alive()
 
 
 def test_engines_that_are_loaded_are_closed_when_another_fails(tmp_path: Path) -> None:
