@@ -33,16 +33,17 @@ def demo(
 
 @app.command()
 def presets() -> None:
-    """List the presets: a strategy with its models."""
+    """List the presets: name, the lmms-eval model that takes it, and the checkpoints that it loads."""
     import yaml
 
     from mai_plugin.resources import task_configs
     from mai_plugin.settings import preset_names
 
+    models_of = {"single": "mai_single", "transfer": "mai_transfer", "mutual_verification": "mai_cascade"}
     for name in preset_names():
         content = yaml.safe_load((task_configs() / "presets" / f"{name}.yaml").read_text(encoding="utf-8"))
         models = " + ".join(str(content[role]) for role in ("small", "large", "model") if role in content)
-        typer.echo(f"{name:<22} {content['strategy']:<20} {models}")
+        typer.echo(f"{name:<22} {models_of[content['strategy']]:<13} {models}")
 
 
 if __name__ == "__main__":

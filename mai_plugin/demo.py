@@ -77,9 +77,7 @@ def run_demo(out: Path, n: int, batch_size: int = 16) -> list[dict[str, Any]]:
     write_benchmark("chartqa", out, chart_questions(n, CHART_SEED))
     rows = []
     for name, (model, model_args) in ROWS.items():
-        print(
-            f"{name}: lmms-eval --model {model} --model_args {model_args} --tasks chartqa", file=sys.stderr, flush=True
-        )
+        print(f"running {name}: --model {model} --model_args {model_args}", file=sys.stderr, flush=True)
         rows.append(_row(name, run_lmms_eval(out, model, model_args, name, "chartqa", batch_size), n))
     (out / "summary.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return rows
@@ -107,12 +105,12 @@ def _row(name: str, results: dict[str, Any], n: int) -> dict[str, Any]:
 def demo_table(rows: list[dict[str, Any]], n: int) -> Table:
     """The rows for the terminal."""
     table = Table(title=f"Toy models on {n} toy charts (lmms-eval, task chartqa)")
-    for column in ("", "score", "tokens small", "tokens large", "seconds", "routes"):
+    for column in ("", "score", "tokens small", "tokens large", "tokens", "seconds", "routes"):
         table.add_column(column, justify="left" if column in ("", "routes") else "right")
     for row in rows:
         small, large = row["output_tokens"].values()
         routes = ", ".join(f"{route} {count}" for route, count in row["routes"].items())
-        numbers = (f"{row['score']:.1f}", f"{small:,}", f"{large:,}", f"{row['wall_s']:.1f}")
+        numbers = (f"{row['score']:.1f}", f"{small:,}", f"{large:,}", f"{small + large:,}", f"{row['wall_s']:.1f}")
         table.add_row(row["name"], *numbers, routes if len(row["routes"]) > 1 else "")
     return table
 
@@ -120,9 +118,12 @@ def demo_table(rows: list[dict[str, Any]], n: int) -> Table:
 def main(out: Path, n: int) -> None:
     """Run the demo and print its table."""
     rows = run_demo(out, n)
-    console = Console()
-    console.print(demo_table(rows, n))
-    console.print(
-        "These are toys: two models of 0.5 and 1 M parameters on synthetic bar charts. Seconds count answering only.\n"
-        f"The same as JSON: {out / 'summary.json'}; logs and per-sample results are beside it."
-    )
+    Console(width=max(100, Console().width)).print(demo_table(rows, n))
+    offline = f"HF_HUB_OFFLINE=1 HF_HOME={(out / 'cache').resolve()}"
+    for line in (
+        "These are toys: two models of 0.5 and 1 M parameters on synthetic bar charts.",
+        "Tokens are output tokens. Seconds count answering only, and with such models hardly any of it is decoding.",
+        f"The same as JSON: {out / 'summary.json'}; logs and per-sample results are beside it. A row by hand:",
+        f"cd {out}; {offline} lmms-eval --model mai_cascade --model_args preset=MAI-tiny --tasks chartqa --batch_size 16",
+    ):
+        print(line)

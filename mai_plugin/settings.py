@@ -6,6 +6,8 @@ Both harnesses and the command line go through `Settings.from_args`, so that an 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -30,13 +32,13 @@ AUTO_BATCH_SIZE = 16
 # What each strategy can be told, beside COMMON.
 _PAIR = ("small", "large", "small_args", "large_args")
 _ARGS: dict[str, tuple[str, ...]] = {
-    "mutual_verification": _PAIR,
+    "mutual_verification": (*_PAIR, "agreement"),
     "single": ("model", "prompt", "two_stage"),
     "transfer": (*_PAIR, "prompt"),
 }
 _COMMON = (
     "preset", "engine", "engine_args", "device", "dtype", "batch_size",
-    "prompts", "agreement", "max_reasoning_tokens", "concurrency", "raw", "store",
+    "prompts", "max_reasoning_tokens", "concurrency", "raw", "store",
 )  # fmt: skip
 _EXAMPLE = '{"dtype":"bfloat16"}'
 _FROM_HARNESS = ("batch_size", "device")  # given by harnesses whether or not an engine has a use for them
@@ -157,9 +159,8 @@ def _preset(name: str, strategy: StrategyName) -> dict[str, Any]:
     if not path.is_file():
         if path == Path(name):
             raise ValueError(f"preset {name!r}: no such file")
-        known = preset_names()
-        hint = _did_you_mean(name, known)
-        raise ValueError(f"unknown preset {name!r}{hint}; presets are: {', '.join(known)}, or the path of a YAML file")
+        hint = _did_you_mean(name, preset_names())
+        raise ValueError(f"unknown preset {name!r}{hint}; `mai presets` lists them; or give the path of a YAML file")
     try:
         preset = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -260,6 +261,8 @@ def _agreement(name: str) -> Agree:
     known = f"it may be: {', '.join(AGREEMENTS)}, or a function of your own as module:name"
     if not module or not attribute:
         raise ValueError(f"argument agreement={name!r}; {known}")
+    if os.getcwd() not in sys.path:  # a file in the current folder, which console scripts do not look at
+        sys.path.append(os.getcwd())
     try:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
@@ -277,5 +280,5 @@ def _store(args: Mapping[str, Any]) -> Path | None:
 
 
 def _did_you_mean(word: str, known: list[str] | tuple[str, ...]) -> str:
-    close = get_close_matches(word, known, 1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    close = get_close_matches(word.casefold(), {name.casefold(): name for name in known}, 1)
+    return f" (did you mean {next(name for name in known if name.casefold() == close[0])!r}?)" if close else ""

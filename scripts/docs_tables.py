@@ -25,7 +25,7 @@ def routes(counts: dict[str, int]) -> str:
 
 
 def demo_table(rows: list[dict[str, Any]]) -> str:
-    header = ["", "score", "output tokens, small", "output tokens, large", "seconds", "routes"]
+    header = ["", "score", "output tokens, small", "output tokens, large", "output tokens", "seconds", "routes"]
     return table(
         header,
         [
@@ -34,6 +34,7 @@ def demo_table(rows: list[dict[str, Any]]) -> str:
                 f"{row['score']:.1f}",
                 f"{row['output_tokens']['small']:,}",
                 f"{row['output_tokens']['large']:,}",
+                f"{sum(row['output_tokens'].values()):,}",
                 f"{row['wall_s']:.1f}",
                 routes(row["routes"]),
             ]

@@ -56,10 +56,7 @@ def test_presets_lists_them() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "mai_plugin.cli", "presets"], capture_output=True, text=True, check=True
     )
-    assert (
-        "MAI-Qwen3VL-2B-8B      mutual_verification  Qwen/Qwen3-VL-2B-Instruct + Qwen/Qwen3-VL-8B-Instruct"
-        in done.stdout
-    )
+    assert "MAI-Qwen3VL-2B-8B      mai_cascade   Qwen/Qwen3-VL-2B-Instruct + Qwen/Qwen3-VL-8B-Instruct" in done.stdout
 
 
 def test_a_wheel_carries_configs_and_checkpoints(tmp_path: Path) -> None:

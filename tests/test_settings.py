@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,13 @@ def test_agreement() -> None:
     assert cascade(agreement="operator:eq").agree is operator.eq
 
 
+def test_a_function_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_agreement_rule.py").write_text("def never(a, b, kind):\n    return False\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    assert cascade(agreement="my_agreement_rule:never").agree("7", "7", "short") is False
+
+
 def test_batch_size() -> None:
     assert cascade(batch_size="auto").models["small"].hints == {"batch_size": AUTO_BATCH_SIZE}
     with pytest.raises(ValueError, match="argument batch_size='many' must be a whole number"):
@@ -80,7 +88,7 @@ def test_a_preset_of_ones_own(tmp_path: Path) -> None:
 
 
 WRONG = [
-    ({"preset": "MAI-Qwen3VL-2B-9B"}, r"unknown preset 'MAI-Qwen3VL-2B-9B' \(did you mean 'MAI-Qwen3VL-[24]B-[48]B'\?\); presets are: "),
+    ({"preset": "MAI-Qwen3VL-2B-9B"}, r"unknown preset 'MAI-Qwen3VL-2B-9B' \(did you mean 'MAI-Qwen3VL-[24]B-[48]B'\?\); `mai presets` lists them"),
     ({"preset": "no/such.yaml"}, "preset 'no/such.yaml': no such file"),
     ({"preset": "Qwen3VL-8B-S"}, "is for strategy single"),
     ({"engine": "vlm"}, "argument engine='vlm'; it may be: transformers, scripted"),

@@ -107,7 +107,10 @@ class TransformersEngine:
         ) as error:  # whatever a damaged file, a missing device or a foreign model makes the library raise
             reason = next((line for line in str(error).splitlines() if line.strip()), "")
             kind = type(error).__name__
-            raise ValueError(f"model {model!r} could not be loaded with transformers: {kind}: {reason}") from error
+            advice = "" if _is_path(model) else "; without access to the Hub, give a checkpoint folder"
+            raise ValueError(
+                f"model {model!r} could not be loaded with transformers: {kind}: {reason}{advice}"
+            ) from error
         self.tokenizer = self.processor.tokenizer
         _limit_pixels(self.processor, min_pixels, max_pixels)
         self.context = int(self.model.config.get_text_config().max_position_embeddings)

@@ -69,7 +69,7 @@ class _MaiModel(lmms):  # type: ignore[misc]
         # Ranks with fewer documents get copies of a request, so that all ranks make as many; nobody reads the answers.
         wanted = [request for request in requests if not (request.metadata or {}).get("__padding_only__")]
         if self.session.journal:
-            eval_logger.info(f"mai: every call goes to {self.session.journal.path}")
+            eval_logger.info(f"mai: each question's calls go to {self.session.journal.path}")
         results, summary = self.session.run([self._item(request) for request in wanted], progress=self.rank == 0)
         if self._truncated:
             count, first = len(self._truncated), self._truncated[0]

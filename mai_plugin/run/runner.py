@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ class Failure:
 
     def __str__(self) -> str:
         name = f"question {self.question_id}"
-        reason = " ".join(str(self.error).split()) or type(self.error).__name__
+        reason = re.sub(r" <_io[^>]*>", "", " ".join(str(self.error).split())) or type(self.error).__name__
         return f"{name} could not be answered: {reason.removeprefix(f'{name}: ')}"
 
 

@@ -80,6 +80,14 @@ class Session:
         """Build a question; says once per task if the table of requests for brevity does not know its prompt."""
         question = Question.from_messages(id, messages, max_new_tokens, self.settings.prompts)
         task = id.rpartition("/")[0]
+        wordings = {*self.settings.prompts.explain.values(), *self.settings.prompts.reason.values()}
+        cascade = self.settings.strategy == "mutual_verification"
+        if cascade and question.request in wordings and task not in self._unknown_requests:
+            self._unknown_requests.add(task)
+            log.warning(
+                "mai: %s: the task itself asks for reasoning (a *_mai_e or *_mai_r task?), so that the cascade has no "
+                "short answers: choose the plain task", task or id
+            )  # fmt: skip
         if not question.known and task not in self._unknown_requests:
             self._unknown_requests.add(task)
             found = f"took {question.request!r} for" if question.request else "found no"

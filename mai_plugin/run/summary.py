@@ -76,6 +76,7 @@ class Summary:
         for role, usage in self.usage.items():
             metrics[f"{role}_calls"] = usage.calls
             metrics[f"{role}_output_tokens"] = usage.output_tokens
+            metrics[f"{role}_reasoning_tokens"] = usage.reasoning_tokens
         return {**metrics, "no_answer": self.no_answer, "cut_reasoning": self.cut_reasoning}
 
     def __str__(self) -> str:

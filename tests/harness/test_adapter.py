@@ -17,6 +17,7 @@ from loguru import logger as eval_logger
 from offline import Offline
 from PIL import Image as PILImage
 
+from mai_plugin.core.prompts import load_prompts
 from mai_plugin.core.records import Image
 from mai_plugin.engines.scripted import ScriptedEngine
 from mai_plugin.harness.lmms_eval import MaiCascade, MaiSingle, to_messages
@@ -202,6 +203,18 @@ def test_an_unknown_prompt_is_said_once(scripted: Callable[..., Any], caplog: py
     assert (
         "t: the prompt ends with no known request for brevity; took 'Reply with one number only.'" in records[0].message
     )
+
+
+def test_a_task_that_asks_for_reasoning_is_said_to_make_no_cascade(
+    scripted: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    script = {"*": {"S": "7"}}
+    wording = load_prompts().reason["short"]
+    for cls, times in ((MaiCascade, 1), (MaiSingle, 0)):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "mai_plugin"):
+            ask(scripted(cls, script), f"How many?\n{wording}", f"How much?\n{wording}")
+        assert caplog.text.count("the task itself asks for reasoning") == times
 
 
 def test_sampling_is_refused_with_a_word(scripted: Callable[..., Any], said: list[str]) -> None:
