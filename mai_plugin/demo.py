@@ -119,11 +119,12 @@ def main(out: Path, n: int) -> None:
     """Run the demo and print its table."""
     rows = run_demo(out, n)
     Console(width=max(100, Console().width)).print(demo_table(rows, n))
-    offline = f"HF_HUB_OFFLINE=1 HF_HOME={(out / 'cache').resolve()}"
+    environment = f"HF_HUB_OFFLINE=1 HF_HOME={(out / 'cache').resolve()}"
+    command = "lmms-eval --model mai_cascade --model_args preset=MAI-tiny --tasks chartqa --batch_size 16"
     for line in (
         "These are toys: two models of 0.5 and 1 M parameters on synthetic bar charts.",
         "Tokens are output tokens. Seconds count answering only, and with such models hardly any of it is decoding.",
         f"The same as JSON: {out / 'summary.json'}; logs and per-sample results are beside it. A row by hand:",
-        f"cd {out}; {offline} lmms-eval --model mai_cascade --model_args preset=MAI-tiny --tasks chartqa --batch_size 16",
+        f"cd {out}; {environment} {command}",
     ):
         print(line)
