@@ -102,9 +102,8 @@ class TransformersEngine:
             self.model = AutoModelForImageTextToText.from_pretrained(
                 path, dtype=dtype, attn_implementation=attn_implementation, **placed, **source
             ).eval()
-        except (
-            Exception
-        ) as error:  # whatever a damaged file, a missing device or a foreign model makes the library raise
+        except Exception as error:
+            # A damaged file, a missing device or a foreign model makes the libraries raise whatever they like.
             reason = next((line for line in str(error).splitlines() if line.strip()), "")
             kind = type(error).__name__
             advice = "" if _is_path(model) else "; without access to the Hub, give a checkpoint folder"
