@@ -37,7 +37,8 @@ class Question:
         options: letter to option text for a choice; empty otherwise.  A text is empty where the option is an image.
         max_new_tokens: the harness's limit on a short answer.
         request: the request for brevity that was taken off; None if there was none.
-        known: whether the table in `prompts.yaml` knows that request.
+        known: whether the stem is sure: the table in `prompts.yaml` knows the request, or this is a bare question that
+            has none.
     """
 
     id: str

@@ -41,9 +41,9 @@ class _MaiModel(lmms):  # type: ignore[misc]
         super().__init__()
         try:
             self.settings = settings_for(self.model_id, args)
-            self.session = Session(self.settings)
         except ValueError as error:
             _stop(str(error))
+        self.session = self._open()
         self._rank = int(os.environ.get("RANK", 0))
         self._world_size = int(os.environ.get("WORLD_SIZE", 1))
         self._greedy_said = False
@@ -65,7 +65,8 @@ class _MaiModel(lmms):  # type: ignore[misc]
                 because the harness's command line prints those and exits with 0.
         """
         if self.session.closed:  # the same model object evaluated a second time
-            self.session = Session(self.settings)
+            self.session = self._open()
+        self._truncated.clear()
         # Ranks with fewer documents get copies of a request, so that all ranks make as many; nobody reads the answers.
         wanted = [request for request in requests if not (request.metadata or {}).get("__padding_only__")]
         if self.session.journal:
@@ -106,6 +107,12 @@ class _MaiModel(lmms):  # type: ignore[misc]
             GenerationResult("") if (request.metadata or {}).get("__padding_only__") else self._result(next(answered))
             for request in requests
         ]
+
+    def _open(self) -> Session:
+        try:
+            return Session(self.settings)
+        except ValueError as error:
+            _stop(str(error))
 
     def _gather(self, mine: Report) -> list[Report]:
         """What every rank has to say, in the order of the ranks."""

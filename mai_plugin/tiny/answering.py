@@ -12,8 +12,6 @@ from transformers import AutoModelForImageTextToText
 from mai_plugin.tiny.charts import HEIGHT, WIDTH, Pixels, patches
 
 _AT_ONCE = 125
-SHORT_LIMIT = 6
-"""Most tokens of a short answer."""
 LONG_LIMIT = 72
 """Most tokens of a rationale or an explanation."""
 

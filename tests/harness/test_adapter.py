@@ -217,6 +217,13 @@ def test_a_task_that_asks_for_reasoning_is_said_to_make_no_cascade(
         assert caplog.text.count("the task itself asks for reasoning") == times
 
 
+def test_a_model_can_be_used_again_after_clean(scripted: Callable[..., Any]) -> None:
+    model = scripted(MaiSingle, {"*": {"S": "7"}})
+    assert ask(model, "How many?")[0].text == "7"
+    model.clean()
+    assert ask(model, "How many?")[0].text == "7"
+
+
 def test_sampling_is_refused_with_a_word(scripted: Callable[..., Any], said: list[str]) -> None:
     model = scripted(MaiSingle, {"*": {"S": "7"}})
     ask(model, "How many?", "How much?", gen_kwargs={"max_new_tokens": 4, "do_sample": True})

@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from mai_plugin.tiny import LARGE, SMALL
-from mai_plugin.tiny.answering import SHORT_LIMIT, Answerer
+from mai_plugin.tiny.answering import Answerer
 from mai_plugin.tiny.batches import BatchMaker, Recipe, build_tokenizer
 from mai_plugin.tiny.charts import chart_questions, draw_item, solve
 from mai_plugin.tiny.checkpoint import Size, build_config, build_model, write_checkpoint
@@ -91,7 +91,7 @@ def test_large_corrects_a_wrong_rationale() -> None:
     chat = two_turns(
         asking_text(problem, FORMS["short"][0], "reason"), f"{name} {wrong}.\nAnswer: {wrong}", problem.kind
     )
-    assert Answerer(LARGE).answer([chat], [chart.pixels], SHORT_LIMIT)[0].text == str(answer)
+    assert Answerer(LARGE).answer([chat], [chart.pixels], limit=6)[0].text == str(answer)
 
 
 def test_checkpoints_load_with_the_auto_class() -> None:
