@@ -102,6 +102,8 @@ class Completion:
         e2e_s: seconds from the request's arrival to its last token.
         finish_reason: `length` if `max_tokens` cut it, else `stop`.
         logprob: summed log-probability of the written tokens, where the engine has it.
+        reused: taken from the call store instead of being made; the times are those it was made with.
+        call_id: its row in the call store, None where there is none.
     """
 
     text: str
@@ -112,6 +114,8 @@ class Completion:
     e2e_s: float = 0.0
     finish_reason: FinishReason = "stop"
     logprob: float | None = None
+    reused: bool = False
+    call_id: int | None = None
 
 
 @dataclass(frozen=True)

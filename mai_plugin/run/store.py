@@ -1,0 +1,254 @@
+"""The call store: one SQLite file in which every finished call is kept at once, so that none is made twice.
+
+Tables: `calls` (a request's key and its completion), `runs` (settings and environment), `outcomes` (a row per question
+of a run: route, answer, what went back to the harness) and `outcome_calls` (the calls that an outcome used, in order).
+Readers use `mai_plugin.analysis.runs`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from mai_plugin.core.records import Completion, Outcome, Request
+from mai_plugin.engines.images import pixel_digest
+
+VERSION = 1
+FILE = "calls.sqlite"
+
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE calls (
+    id INTEGER PRIMARY KEY,
+    key TEXT NOT NULL,              -- digest of model identity, limit, messages and pixels; see `request_key`
+    model TEXT NOT NULL,            -- model identity
+    engine TEXT NOT NULL,
+    question_id TEXT NOT NULL,      -- the question that it was first made for
+    stage TEXT NOT NULL,
+    request TEXT NOT NULL,          -- JSON: max_tokens, and messages with images as digests
+    text NOT NULL,                  -- TEXT; a BLOB (UTF-8 with surrogates) where it is no valid Unicode
+    prompt_tokens INTEGER NOT NULL,
+    cached_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    ttft_s REAL NOT NULL,
+    e2e_s REAL NOT NULL,
+    finish_reason TEXT NOT NULL,
+    logprob REAL,
+    made_at TEXT NOT NULL           -- UTC, ISO 8601
+);
+CREATE INDEX calls_by_key ON calls (key);
+CREATE TABLE runs (
+    id TEXT PRIMARY KEY,
+    part_of TEXT NOT NULL,          -- id of rank 0's run where several ranks made one run together, else its own
+    name TEXT NOT NULL,             -- the preset, or models and strategy
+    strategy TEXT NOT NULL,
+    engine TEXT NOT NULL,
+    settings TEXT NOT NULL,         -- JSON: models (role to name, identity, args), prompts, limits, concurrency
+    environment TEXT NOT NULL,      -- JSON: harness, where it writes results, versions, machine
+    started_at TEXT NOT NULL,
+    finished_at TEXT,               -- NULL: it did not come to its end
+    wall_s REAL                     -- first question to last answer
+);
+CREATE TABLE outcomes (
+    run TEXT NOT NULL REFERENCES runs (id),
+    question_id TEXT NOT NULL,      -- task/doc_id
+    route TEXT,                     -- NULL: it could not be answered
+    answer TEXT,                    -- NULL: the final text states none
+    returned,                       -- what went back to the harness; TEXT or BLOB as above
+    error TEXT,
+    PRIMARY KEY (run, question_id)
+);
+CREATE TABLE outcome_calls (
+    run TEXT NOT NULL,
+    question_id TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    role TEXT NOT NULL,
+    stage TEXT NOT NULL,
+    answer TEXT,
+    call INTEGER NOT NULL REFERENCES calls (id),
+    reused INTEGER NOT NULL,        -- 1: taken from the store, its times are those it was made with
+    PRIMARY KEY (run, question_id, position)
+);
+"""
+_COMPLETION = "text, prompt_tokens, cached_tokens, output_tokens, ttft_s, e2e_s, finish_reason, logprob"
+
+
+class Store:
+    """An open call store.  Several threads and processes may use one file at the same time.
+
+    Args:
+        path: the SQLite file; made, with its folder, if it does not exist.
+
+    Raises:
+        ValueError: the file cannot be made or opened, is damaged, or has another schema version.  It is not touched.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        advice = "give another file (store=PATH), or store=off"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+            # WAL: a call is a short append that survives a killed process, and readers do not wait for writers.
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            version = self._version()
+            state = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except (OSError, sqlite3.OperationalError) as error:
+            raise ValueError(f"call store {path}: {error}; {advice}") from error
+        except sqlite3.DatabaseError as error:
+            raise ValueError(f"call store {path} is damaged or no call store ({error}); {advice}") from error
+        if version != VERSION:
+            self._connection.close()
+            raise ValueError(f"call store {path} has schema version {version}, this package writes {VERSION}; {advice}")
+        if state != "ok":
+            self._connection.close()
+            raise ValueError(f"call store {path} is damaged ({state}); {advice}")
+
+    def _version(self) -> int:
+        with self._transaction() as connection:
+            if not connection.execute("SELECT name FROM sqlite_master WHERE name = 'meta'").fetchone():
+                for statement in _SCHEMA.split(";\n"):
+                    connection.execute(statement)
+                connection.execute("INSERT INTO meta VALUES ('version', ?)", (str(VERSION),))
+            return int(connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()[0])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def find(self, key: str) -> tuple[int, Completion] | None:
+        """The first call made under a key, with its row id."""
+        with self._lock:
+            row = self._connection.execute(
+                f"SELECT id, {_COMPLETION} FROM calls WHERE key = ? ORDER BY id LIMIT 1", (key,)
+            ).fetchone()
+        return (row[0], completion(row[1:])) if row else None
+
+    def add_call(self, key: str, model: str, engine: str, request: Request, done: Completion) -> int:
+        """Keep a finished call.  It is on disk when this returns.
+
+        Returns:
+            Its row id.
+        """
+        values = (
+            key, model, engine, request.question_id, request.stage, describe(request), pack(done.text),
+            done.prompt_tokens, done.cached_tokens, done.output_tokens, done.ttft_s, done.e2e_s, done.finish_reason,
+            done.logprob, now(),
+        )  # fmt: skip
+        with self._lock:
+            cursor = self._connection.execute(
+                f"INSERT INTO calls (key, model, engine, question_id, stage, request, {_COMPLETION}, made_at) "
+                f"VALUES ({', '.join('?' * len(values))})",
+                values,
+            )
+        return int(cursor.lastrowid or 0)
+
+    def begin_run(
+        self,
+        id: str,
+        name: str,
+        strategy: str,
+        engine: str,
+        settings: Mapping[str, Any],
+        environment: Mapping[str, Any],
+    ) -> None:
+        """Open a run.  Its outcomes follow one by one."""
+        values = (id, id, name, strategy, engine, json.dumps(settings), json.dumps(environment), now())
+        with self._lock:
+            self._connection.execute(
+                "INSERT INTO runs (id, part_of, name, strategy, engine, settings, environment, started_at) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                values,
+            )
+
+    def add_outcome(self, run: str, outcome: Outcome, returned: str) -> None:
+        """Keep an answered question and the calls that it used, each of which is in the store already."""
+        answer = None if outcome.final.answer is None else pack(outcome.final.answer)
+        calls = [
+            (run, outcome.question_id, position, call.role, call.stage, call.answer and pack(call.answer),
+             call.completion.call_id, call.completion.reused)
+            for position, call in enumerate(outcome.calls)
+        ]  # fmt: skip
+        with self._transaction() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?, ?, NULL)",
+                (run, outcome.question_id, outcome.route, answer, pack(returned)),
+            )
+            connection.executemany("INSERT OR REPLACE INTO outcome_calls VALUES (?, ?, ?, ?, ?, ?, ?, ?)", calls)
+
+    def add_failure(self, run: str, question_id: str, error: str) -> None:
+        """Keep a question that could not be answered."""
+        with self._lock:
+            self._connection.execute(
+                "INSERT OR REPLACE INTO outcomes VALUES (?, ?, NULL, NULL, NULL, ?)", (run, question_id, pack(error))
+            )
+
+    def end_run(self, id: str, wall_s: float, part_of: str | None = None) -> None:
+        """Close a run that came to its end; `part_of` names rank 0's run where there were several ranks."""
+        with self._lock:
+            self._connection.execute(
+                "UPDATE runs SET finished_at = ?, wall_s = ?, part_of = ? WHERE id = ?",
+                (now(), wall_s, part_of or id, id),
+            )
+
+    def close(self) -> None:
+        """Close the file.  May be called twice."""
+        with self._lock:
+            self._connection.close()
+
+
+def request_key(model: str, request: Request) -> str:
+    """What a greedy call is known by: the model's identity, the token limit, the exact messages and the pixels.
+
+    Neither the engine nor the question's id nor the stage is in it: who asks, and why, does not change the answer.
+    """
+    return hashlib.sha256(f"{model}\n{describe(request)}".encode()).hexdigest()
+
+
+def describe(request: Request) -> str:
+    """A request as JSON: its limit, and its messages with each image as the digest of its pixels."""
+    messages = [
+        [message.role, [part if isinstance(part, str) else {"image": pixel_digest(part)} for part in message.content]]
+        for message in request.messages
+    ]
+    return json.dumps({"max_tokens": request.max_tokens, "messages": messages})
+
+
+def completion(row: tuple[Any, ...]) -> Completion:
+    """A row of the completion's columns, in their order, as a record."""
+    return Completion(unpack(row[0]), *row[1:])
+
+
+def pack(text: str) -> str | bytes:
+    """Text for SQLite, which takes no lone surrogates (a model can write half a character): then as bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+    return text
+
+
+def unpack(value: str | bytes) -> str:
+    """The inverse of `pack`."""
+    return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value
+
+
+def now() -> str:
+    """The time as the store writes it: UTC, ISO 8601, to the millisecond."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
