@@ -114,7 +114,6 @@ class Settings:
             preset_name = DEFAULT_PRESET
         preset = _preset(str(preset_name), strategy) if preset_name is not None else {}
         merged = {**preset, **given}
-        merged["engine_args"] = {**_mapping(preset, "engine_args"), **_mapping(given, "engine_args")}
 
         roles = ("model",) if strategy == "single" else ("small", "large")
         missing = [role for role in roles if merged.get(role) is None]
@@ -122,6 +121,7 @@ class Settings:
             wanted = " and ".join(f"{role}=MODEL" for role in roles)
             raise ValueError(f"argument {missing[0]!r} is missing: give {wanted}, or preset=NAME")
         engine = _one_of(merged, "engine", tuple(ENGINES), "transformers")
+        merged["engine_args"] = {**_preset_engine_args(preset, engine), **_mapping(given, "engine_args")}
         styles = ("S", "E", "R") if strategy == "single" else ("E", "R")
         prompt = _one_of(merged, "prompt", styles, "S" if strategy == "single" else "R")
         two_stage = _flag(merged, "two_stage")
@@ -205,6 +205,12 @@ def _engine_args(merged: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
         hints["batch_size"] = _positive(hints, "batch_size", 1)
     args = {key: merged[key] for key in ("dtype",) if key in merged}
     return {**args, **_mapping(merged, "engine_args")}, hints
+
+
+def _preset_engine_args(preset: Mapping[str, Any], engine: str) -> dict[str, Any]:
+    """A preset's arguments for an engine: it may hold them for several, by the engine's name."""
+    args = _mapping(preset, "engine_args")
+    return _mapping(args, engine) if args and set(args) <= set(ENGINES) else args
 
 
 def _mapping(args: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -91,7 +91,7 @@ WRONG = [
     ({"preset": "MAI-Qwen3VL-2B-9B"}, r"unknown preset 'MAI-Qwen3VL-2B-9B' \(did you mean 'MAI-Qwen3VL-[24]B-[48]B'\?\); `mai presets` lists them"),
     ({"preset": "no/such.yaml"}, "preset 'no/such.yaml': no such file"),
     ({"preset": "Qwen3VL-8B-S"}, "is for strategy single"),
-    ({"engine": "vlm"}, "argument engine='vlm'; it may be: transformers, scripted"),
+    ({"engine": "vlm"}, "did you mean 'vllm'"),
     ({"smal": "a"}, r"unknown argument 'smal' \(did you mean 'small'\?\); arguments are: small"),
     ({"small": "a"}, "argument 'large' is missing: give small=MODEL and large=MODEL, or preset=NAME"),
     ({"concurrency": 0}, "argument concurrency=0 must be a whole number, at least 1"),

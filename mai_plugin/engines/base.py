@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from mai_plugin.core.records import Completion, Request
+from mai_plugin.core.records import Completion, Image, Message, Request
 
 # Name -> "module:class".  A module is imported when its engine is asked for, so that nobody pays for the others.
 ENGINES = {
     "transformers": "mai_plugin.engines.transformers:TransformersEngine",
+    "vllm": "mai_plugin.engines.vllm:VLLMEngine",
     "scripted": "mai_plugin.engines.scripted:ScriptedEngine",
 }
 
@@ -40,22 +43,77 @@ class Engine(Protocol):
         ...
 
 
-def load_engine(name: str, model: str, args: Mapping[str, Any], hints: Mapping[str, Any] | None = None) -> Engine:
-    """Load a model in an engine.
+@dataclass(frozen=True)
+class Model:
+    """What to load.
+
+    Attributes:
+        name: a folder or a name on the Hub (for `scripted`, a script file).
+        args: keyword arguments of the engine's class.
+        hints: more of them, which give way to `args` and are dropped where the engine takes no such argument.
+    """
+
+    name: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    hints: Mapping[str, Any] = field(default_factory=dict)
+
+
+def load_engines(name: str, models: Mapping[str, Model]) -> dict[str, Engine]:
+    """Load the models of a strategy, all resident together.
+
+    An engine whose models compete for devices has a class method `share(models)`: it returns groups of role to more
+    arguments.  Groups load one after the other, the models of a group side by side.
 
     Args:
         name: one of `ENGINES`.
-        model: a folder or a name on the Hub (for `scripted`, a script file).
-        args: keyword arguments of the engine's class.
-        hints: more of them, which give way to `args` and are dropped where the engine takes no such argument.
+        models: role to model.
+
+    Raises:
+        ValueError: as `load_engine`; what was loaded by then is closed.
+    """
+    share = getattr(_engine_class(name), "share", None)
+    groups: list[dict[str, dict[str, Any]]] = share(models) if share else [{role: {}} for role in models]
+    engines: dict[str, Engine] = {}
+
+    def load(role: str, more: Mapping[str, Any]) -> None:
+        model = models[role]
+        engines[role] = load_engine(name, model.name, {**more, **model.args}, model.hints)
+
+    try:
+        for group in groups:
+            if len(group) == 1:
+                load(*next(iter(group.items())))
+                continue
+            with ThreadPoolExecutor(len(group)) as pool:
+                loading = [pool.submit(load, role, more) for role, more in group.items()]
+            for loaded in loading:
+                loaded.result()
+    except BaseException:
+        close_engines(engines)
+        raise
+    return {role: engines[role] for role in models}
+
+
+def close_engines(engines: Mapping[str, Engine]) -> None:
+    """Close engines side by side: one with processes of its own takes seconds to end them."""
+    if engines:
+        with ThreadPoolExecutor(len(engines)) as pool:
+            for closing in [pool.submit(engine.close) for engine in engines.values()]:
+                closing.result()
+
+
+def load_engine(name: str, model: str, args: Mapping[str, Any], hints: Mapping[str, Any] | None = None) -> Engine:
+    """Load one model in an engine; the arguments are those of `Model`.
 
     Raises:
         ValueError: no such engine, an argument it does not take, or a model that cannot be loaded.
     """
     engine = _engine_class(name)
-    accepted = [key for key in inspect.signature(engine).parameters if key != "model"]
+    parameters = inspect.signature(engine).parameters.values()
+    accepted = [p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    takes_more = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)  # and looks at them itself
     unknown = [key for key in args if key not in accepted]
-    if unknown:
+    if unknown and not takes_more:
         raise ValueError(f"engine {name!r} takes no argument {unknown[0]!r}; it takes: {', '.join(accepted)}")
     useful = {key: value for key, value in (hints or {}).items() if key in accepted}
     try:
@@ -63,6 +121,20 @@ def load_engine(name: str, model: str, args: Mapping[str, Any], hints: Mapping[s
     except TypeError as error:
         raise ValueError(f"engine {name!r} cannot be loaded with {dict(args)}: {error}") from error
     return loaded
+
+
+def hf_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages as chat templates of transformers take them."""
+    return [
+        {
+            "role": message.role,
+            "content": [
+                {"type": "image", "image": part.data} if isinstance(part, Image) else {"type": "text", "text": part}
+                for part in message.content
+            ],
+        }
+        for message in messages
+    ]
 
 
 def _engine_class(name: str) -> Any:

@@ -22,8 +22,8 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from mai_plugin.core.records import Completion, Image, Message, Request
-from mai_plugin.engines.base import EngineError
+from mai_plugin.core.records import Completion, Request
+from mai_plugin.engines.base import EngineError, hf_messages
 
 
 @dataclass(eq=False)
@@ -208,7 +208,7 @@ class TransformersEngine:
         """Chat template, image preprocessing and tokens of one request."""
         try:
             inputs = self.processor.apply_chat_template(
-                [_hf_message(message) for message in request.messages],
+                hf_messages(request.messages),
                 add_generation_prompt=True,
                 tokenize=True,
                 return_dict=True,
@@ -325,14 +325,6 @@ def collate(rows: Sequence[dict[str, torch.Tensor]], pad_token: int) -> dict[str
         else:
             batch[key] = torch.cat([row[key] for row in have])
     return batch
-
-
-def _hf_message(message: Message) -> dict[str, Any]:
-    parts = [
-        {"type": "image", "image": part.data} if isinstance(part, Image) else {"type": "text", "text": part}
-        for part in message.content
-    ]
-    return {"role": message.role, "content": parts}
 
 
 def _is_path(model: str) -> bool:

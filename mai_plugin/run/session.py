@@ -18,7 +18,7 @@ from mai_plugin.core.agent import Agent
 from mai_plugin.core.question import Question
 from mai_plugin.core.records import Message, Outcome, Style
 from mai_plugin.core.strategies import Strategy
-from mai_plugin.engines.base import Engine, load_engine
+from mai_plugin.engines.base import Engine, Model, close_engines, load_engines
 from mai_plugin.run.journal import Journal
 from mai_plugin.run.runner import Failure, Item, Result, run
 from mai_plugin.run.summary import Summary
@@ -57,12 +57,11 @@ class Session:
         self.journal = Journal(settings.store, settings.name) if settings.store else None
         self.engines: dict[str, Engine] = engines or {}
         try:
-            for role, model in settings.models.items():  # one after the other: loaders share global state
-                if role not in self.engines:
-                    self.engines[role] = load_engine(settings.engine, model.source, model.args, model.hints)
+            missing = {role: Model(model.source, model.args, model.hints)
+                       for role, model in settings.models.items() if role not in self.engines}  # fmt: skip
+            self.engines.update(load_engines(settings.engine, missing) if missing else {})
         except BaseException:
-            for engine in self.engines.values():
-                engine.close()
+            close_engines(self.engines)
             if self.journal:
                 self.journal.close(discard=True)
             raise
@@ -144,8 +143,7 @@ class Session:
         """Free the models and stop the loop.  May be called twice."""
         if self.closed:
             return
-        for engine in self.engines.values():
-            engine.close()
+        close_engines(self.engines)
         if self.journal:
             self.journal.close()
         asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()

@@ -55,7 +55,7 @@ def test_errors_are_named(tmp_path: Path) -> None:
 
 
 def test_loading_names_what_is_wrong() -> None:
-    with pytest.raises(ValueError, match="unknown engine 'vlm'; engines are: transformers, scripted"):
+    with pytest.raises(ValueError, match="unknown engine 'vlm'; engines are: transformers"):
         load_engine("vlm", "x", {})
     with pytest.raises(ValueError, match="engine 'scripted' takes no argument 'dtype'; it takes: latency_s"):
         load_engine("scripted", "x", {"dtype": "float32"})
