@@ -21,6 +21,7 @@ from mai_plugin.core import answers
 from mai_plugin.core.prompts import Prompts, load_prompts
 from mai_plugin.core.strategies import Agree
 from mai_plugin.engines.base import ENGINES
+from mai_plugin.engines.urls import parse_base_urls
 from mai_plugin.resources import SHIPPED_MODELS, task_configs
 
 StrategyName = Literal["mutual_verification", "single", "transfer"]
@@ -30,18 +31,19 @@ AUTO_BATCH_SIZE = 16
 """What `batch_size=auto` stands for."""
 
 # What each strategy can be told, beside COMMON.
-_PAIR = ("small", "large", "small_args", "large_args")
+_PAIR = ("small", "large", "small_args", "large_args", "small_base_url", "large_base_url")
 _ARGS: dict[str, tuple[str, ...]] = {
     "mutual_verification": (*_PAIR, "agreement"),
-    "single": ("model", "prompt", "two_stage"),
+    "single": ("model", "base_url", "prompt", "two_stage"),
     "transfer": (*_PAIR, "prompt"),
 }
 _COMMON = (
-    "preset", "engine", "engine_args", "device", "dtype", "batch_size",
+    "preset", "engine", "engine_args", "device", "dtype", "batch_size", "image_format",
     "prompts", "max_reasoning_tokens", "concurrency", "raw", "store",
 )  # fmt: skip
 _EXAMPLE = '{"dtype":"bfloat16"}'
 _FROM_HARNESS = ("batch_size", "device")  # given by harnesses whether or not an engine has a use for them
+_FOR_ENGINE = ("dtype", "image_format")  # handed on to the engine, which may refuse them
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,11 @@ class ModelSpec:
 
     @property
     def source(self) -> str:
-        """The folder or Hub name to load: shipped models are named without their path."""
-        return str(SHIPPED_MODELS.get(self.name, self.name))
+        """The folder or Hub name to load: shipped models are named without their path.
+
+        Where a server has loaded it (`base_url`), its name there.
+        """
+        return self.name if "base_url" in self.args else str(SHIPPED_MODELS.get(self.name, self.name))
 
     @property
     def short_name(self) -> str:
@@ -103,6 +108,7 @@ class Settings:
             ValueError: one line that names the argument and the values it may take.
         """
         given = {key: value for key, value in args.items() if value is not None}
+        _refuse_keys(given)
         accepted = (*_ARGS[strategy], *_COMMON)
         for key in given:
             if key not in accepted:
@@ -113,15 +119,17 @@ class Settings:
         if preset_name is None and not own_models and strategy != "single":
             preset_name = DEFAULT_PRESET
         preset = _preset(str(preset_name), strategy) if preset_name is not None else {}
-        merged = {**preset, **given}
+        engine, own_engine = (_one_of(args, "engine", tuple(ENGINES), cls.engine) for args in (preset | given, preset))
+        engine_args = _preset_engine_args(preset, engine, own_engine)
+        if engine != own_engine:
+            preset = {key: value for key, value in preset.items() if not _is_for_engine(key)}
+        merged = {**preset, **given, "engine_args": {**engine_args, **_mapping(given, "engine_args")}}
 
         roles = ("model",) if strategy == "single" else ("small", "large")
         missing = [role for role in roles if merged.get(role) is None]
         if missing:
             wanted = " and ".join(f"{role}=MODEL" for role in roles)
             raise ValueError(f"argument {missing[0]!r} is missing: give {wanted}, or preset=NAME")
-        engine = _one_of(merged, "engine", tuple(ENGINES), "transformers")
-        merged["engine_args"] = {**_preset_engine_args(preset, engine), **_mapping(given, "engine_args")}
         styles = ("S", "E", "R") if strategy == "single" else ("E", "R")
         prompt = _one_of(merged, "prompt", styles, "S" if strategy == "single" else "R")
         two_stage = _flag(merged, "two_stage")
@@ -130,7 +138,7 @@ class Settings:
         shared, hints = _engine_args(merged)
         models = {}
         for role in roles:
-            own = _mapping(merged, f"{role}_args")
+            own = {**_mapping(merged, f"{role}_args"), **_base_urls(merged, role, engine)}
             models[role] = ModelSpec(_text(merged, role), {**shared, **own}, hints)
         return cls(
             name=_name(preset_name if not own_models else None, preset, strategy, models, prompt, two_stage),
@@ -172,6 +180,7 @@ def _preset(name: str, strategy: StrategyName) -> dict[str, Any]:
         meant = "mai_single" if own == "single" else "mai_cascade and mai_transfer"
         raise ValueError(f"preset {name!r} is for strategy {own}, not for {strategy}: use it with {meant}")
     accepted = (*_ARGS[own], *_COMMON)
+    _refuse_keys(preset)
     for key in preset:
         if key not in accepted:
             raise ValueError(f"preset {name!r}: unknown key {key!r}; it may hold: {', '.join(accepted)}")
@@ -203,14 +212,40 @@ def _engine_args(merged: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
         hints["batch_size"] = AUTO_BATCH_SIZE
     if "batch_size" in hints:
         hints["batch_size"] = _positive(hints, "batch_size", 1)
-    args = {key: merged[key] for key in ("dtype",) if key in merged}
+    args = {key: merged[key] for key in _FOR_ENGINE if key in merged}
     return {**args, **_mapping(merged, "engine_args")}, hints
 
 
-def _preset_engine_args(preset: Mapping[str, Any], engine: str) -> dict[str, Any]:
-    """A preset's arguments for an engine: it may hold them for several, by the engine's name."""
+def _preset_engine_args(preset: Mapping[str, Any], engine: str, own: str) -> dict[str, Any]:
+    """A preset's arguments for an engine: those under its name, or all of them where they are for its `own` engine."""
     args = _mapping(preset, "engine_args")
-    return _mapping(args, engine) if args and set(args) <= set(ENGINES) else args
+    if args and set(args) <= set(ENGINES):
+        return _mapping(args, engine)
+    return args if engine == own else {}
+
+
+def _is_for_engine(key: str) -> bool:
+    """Whether an argument is meant for one engine: a preset's are put aside where another engine is asked for."""
+    return key.endswith(("_args", "base_url")) or key in _FOR_ENGINE
+
+
+def _base_urls(merged: Mapping[str, Any], role: str, engine: str) -> dict[str, tuple[str, ...]]:
+    """The servers of a role's model: needed by the engine `openai`, and of use to no other."""
+    key = "base_url" if role == "model" else f"{role}_base_url"
+    if engine == "openai" and key not in merged:
+        raise ValueError(
+            f"argument {key!r} is missing: engine=openai needs {key}=URL, such as http://localhost:8000/v1"
+        )
+    if engine != "openai" and key in merged:
+        raise ValueError(f"argument {key} needs engine=openai; the engine is {engine}")
+    return {"base_url": parse_base_urls(merged[key], key)} if key in merged else {}
+
+
+def _refuse_keys(args: Mapping[str, Any]) -> None:
+    """No API key among arguments: a harness writes them into its results.  The value is not repeated."""
+    for key, value in args.items():
+        if str(key).endswith("api_key") or (str(key).endswith("_args") and "api_key" in str(value)):
+            raise ValueError(f"argument {key} holds an API key: give it as OPENAI_API_KEY in the environment instead")
 
 
 def _mapping(args: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -106,6 +106,11 @@ WRONG = [
     ({"agreement": "no_such:thing"}, "argument agreement='no_such:thing': No module named"),
     ({"agreement": "math:pi"}, "is no function"),
     ({"prompts": "no/such.yaml"}, "prompts file no/such.yaml"),
+    ({"engine": "openai"}, "argument 'small_base_url' is missing: engine=openai needs small_base_url=URL, such as http://localhost:8000/v1"),
+    ({"engine": "openai", "small_base_url": "http://a/v1"}, "argument 'large_base_url' is missing"),
+    ({"engine": "openai", "small_base_url": "http://a/v1", "large_base_url": "b"}, "argument large_base_url: 'b' is no URL"),
+    ({"small_base_url": "http://a/v1"}, "argument small_base_url needs engine=openai; the engine is transformers"),
+    ({"base_url": "http://a/v1"}, r"unknown argument 'base_url' \(did you mean"),
 ]  # fmt: skip
 
 
@@ -114,6 +119,67 @@ def test_wrong_arguments(args: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
         cascade(**args)
     assert "\n" not in str(error.value)
+
+
+SERVED = {"engine": "openai", "small_base_url": "http://a:8000,http://b:8000", "large_base_url": ["https://c/v2"]}
+
+
+def test_models_on_servers() -> None:
+    models = cascade(preset="MAI-tiny", **SERVED, image_format="jpeg").models
+    # What is sent is the name, not the folder of the shipped pair; its arguments for transformers are put aside.
+    assert (models["small"].source, models["large"].source) == ("mai-tiny-small", "mai-tiny-large")
+    assert models["small"].args == {"base_url": ("http://a:8000/v1", "http://b:8000/v1"), "image_format": "jpeg"}
+    assert models["large"].args == {"base_url": ("https://c/v2",), "image_format": "jpeg"}
+    single = Settings.from_args("single", {"model": "org/M", "engine": "openai", "base_url": "http://a:8000"})
+    assert single.models["model"].args == {"base_url": ("http://a:8000/v1",)}
+
+
+def test_servers_in_a_preset(tmp_path: Path) -> None:
+    file = tmp_path / "served.yaml"
+    file.write_text(
+        "strategy: mutual_verification\nengine: openai\nsmall: a\nlarge: b\nengine_args: {timeout: 30}\n"
+        "small_base_url: http://a:8000/v1,http://b:8000/v1\nlarge_base_url: [http://c:8000/v1]\n"
+    )
+    models = cascade(preset=str(file)).models
+    assert models["small"].args == {"timeout": 30, "base_url": ("http://a:8000/v1", "http://b:8000/v1")}
+    assert models["large"].args == {"timeout": 30, "base_url": ("http://c:8000/v1",)}
+    # With another engine, what was meant for this one is put aside.
+    assert cascade(preset=str(file), engine="transformers").models["small"].args == {}
+
+
+def test_several_urls_on_lmms_evals_command_line() -> None:
+    """It splits at commas, but for those in brackets or quotes."""
+    parse = pytest.importorskip("lmms_eval.utils").simple_parse_args_string
+    a, b = "http://a:8000/v1", "http://b:8000/v1"
+    for typed in (f"{a};{b}", f"[{a},{b}]", f'["{a}","{b}"]', f'"{a},{b}"'):
+        args = parse(f"engine=openai,small=s,large=l,small_base_url={typed},large_base_url={a}")
+        assert cascade(**args).models["small"].args["base_url"] == (a, b)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"api_key": "sk-secret"},
+        {"small_api_key": "sk-secret"},
+        {"engine_args": '{"api_key": "sk-secret"}'},
+        {"engine_args": "{api_key: sk-secret"},
+        {"small_args": {"api_key": "sk-secret"}},
+        {"small_base_url": "http://me:sk-secret@a/v1"},
+        {"small_base_url": "http://a/v1?api_key=sk-secret"},
+    ],
+)
+def test_a_key_among_the_arguments_is_refused_and_not_repeated(args: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="OPENAI_API_KEY") as error:
+        cascade(**{**SERVED, **args})
+    assert "sk-secret" not in str(error.value)
+
+
+def test_a_key_in_a_preset_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    file = tmp_path / "key.yaml"
+    file.write_text("strategy: mutual_verification\nsmall: a\nlarge: b\nsmall_args: {api_key: sk-secret}\n")
+    with pytest.raises(ValueError, match="argument small_args holds an API key: give it as OPENAI_API_KEY") as error:
+        cascade(preset=str(file))
+    assert "sk-secret" not in str(error.value)
 
 
 def test_wrong_prompt_letters() -> None:

@@ -15,6 +15,7 @@ from mai_plugin.core.records import Completion, Image, Message, Request
 ENGINES = {
     "transformers": "mai_plugin.engines.transformers:TransformersEngine",
     "vllm": "mai_plugin.engines.vllm:VLLMEngine",
+    "openai": "mai_plugin.engines.openai:OpenAIEngine",
     "scripted": "mai_plugin.engines.scripted:ScriptedEngine",
 }
 

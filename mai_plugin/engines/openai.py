@@ -1,0 +1,453 @@
+"""Any OpenAI-compatible server: `vllm serve`, SGLang, a router in front of many, a hosted service.
+
+The server batches; this sends requests, and sees to it that each gets one whole answer.  The `openai` client repeats
+what fails before an answer begins (429, 5xx, no connection: with back-off, and `Retry-After`); this repeats answers
+that break off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn, get_args
+
+import openai
+
+from mai_plugin.core.records import Completion, FinishReason, Image, Message, Request
+from mai_plugin.engines.base import EngineError
+from mai_plugin.engines.images import ImageFormat, data_url, pixel_digest
+from mai_plugin.engines.urls import parse_base_urls
+
+log = logging.getLogger("mai_plugin")
+
+CONNECT_S = 10.0
+"""Seconds to wait for a connection."""
+AVOID_S = 60.0
+"""Seconds for which a server that could not be reached is left alone, where there are others."""
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 8.0
+"""Back-off before an answer that broke off is asked for again; those of the `openai` client."""
+
+
+class _Broken(Exception):
+    """An answer that did not arrive whole: worth another try."""
+
+
+class _Unreachable(Exception):
+    """No answer to be had from this server: worth a try at another."""
+
+
+@dataclass(eq=False)
+class _Server:
+    url: str
+    client: openai.AsyncOpenAI
+    avoid_until: float = 0.0
+    down: bool = False
+    counts_tokens: bool = False  # has it ever reported usage?
+
+
+class OpenAIEngine:
+    """A model on one server or several.  Decodes greedily.
+
+    With several servers, all calls on one image go to the same one, which has it and the prompt in its cache; the
+    header `X-Session-ID` lets a router do the same.  If a server cannot be reached after all tries, the others take
+    over its requests.
+
+    The API key is `OPENAI_API_KEY` of the environment (`EMPTY` if that is not set).  It is taken from nowhere else,
+    and written nowhere.
+
+    Args:
+        model: what the server calls the model.
+        base_url: URLs of the API, such as `http://localhost:8000/v1`: a list, or a text with commas between them.
+        timeout: seconds without a byte from the server after which a try is given up.
+        max_retries: further tries of a request that fails in a way that may pass.
+        image_format: `png`, or `jpeg`, which is smaller and changes the pixels a little.
+        logprobs: ask for the log-probability of short answers.  A server that refuses is not asked again.
+        extra_body: fields to add to each request, such as `{"repetition_penalty": 1.0}` for vLLM.
+
+    Raises:
+        ValueError: a server cannot be reached, refuses the key or does not serve the model; or a bad argument.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | Sequence[str],
+        timeout: float = 600.0,
+        max_retries: int = 8,
+        image_format: ImageFormat = "png",
+        logprobs: bool = True,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        urls = parse_base_urls(base_url)
+        if image_format not in get_args(ImageFormat):
+            raise ValueError(f"image_format {image_format!r} must be one of {', '.join(get_args(ImageFormat))}")
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+            raise ValueError(f"timeout {timeout!r} must be a number of seconds")
+        if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
+            raise ValueError(f"max_retries {max_retries!r} must be a whole number, at least 0")
+        if not isinstance(extra_body or {}, Mapping):
+            raise ValueError(f"extra_body {extra_body!r} must be a mapping of fields to values")
+        self.model = model
+        self.max_retries = max_retries
+        self.image_format: ImageFormat = image_format
+        self.logprobs = logprobs
+        self.extra_body = dict(extra_body or {})
+        for url in urls:
+            _check(url, model, timeout)
+        patience = openai.Timeout(timeout, connect=min(CONNECT_S, timeout))
+        self.servers = [
+            _Server(url, openai.AsyncOpenAI(base_url=url, api_key=_api_key(), timeout=patience, max_retries=0))
+            for url in urls
+        ]
+        self._encoders = ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="mai-images")
+        self._running: set[asyncio.Task[Completion]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = threading.Event()
+        self._other_name_said = False
+
+    async def generate(self, request: Request) -> Completion:
+        """Answer one request; see `Engine.generate`.
+
+        Raises:
+            EngineError: the request is refused, no whole answer came in all tries, or the answer lacks token counts.
+        """
+        if self._closed.is_set():
+            raise EngineError(f"the engine of {self.model} is closed")
+        self._loop = asyncio.get_running_loop()
+        task = self._loop.create_task(self._answer(request))
+        self._running.add(task)
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            raise
+        finally:
+            self._running.discard(task)
+        if task.cancelled():
+            raise EngineError(f"the engine of {self.model} is closed")
+        return task.result()
+
+    def close(self) -> None:
+        """Stop what is running and close all connections.  May be called twice, and from any thread."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        loop = self._loop
+        if loop is not None and loop.is_running():
+            try:
+                here = asyncio.get_running_loop() is loop
+            except RuntimeError:
+                here = False
+            if here:  # nothing can wait for the loop on the loop itself
+                self._closing = loop.create_task(self._close_clients())
+            else:
+                asyncio.run_coroutine_threadsafe(self._close_clients(), loop).result()
+        self._encoders.shutdown(wait=False, cancel_futures=True)
+
+    async def _close_clients(self) -> None:
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        for server in self.servers:
+            await server.client.close()
+
+    async def _answer(self, request: Request) -> Completion:
+        """Ask the request's own server, and the others if that cannot be reached."""
+        arrived = time.perf_counter()
+        loop = asyncio.get_running_loop()
+        session, messages = await loop.run_in_executor(self._encoders, self._prepare, request)
+        body = self._body(request, session, messages)
+        home = int(session, 16) % len(self.servers)
+        servers = [*self.servers[home:], *self.servers[:home]]
+        reasons = []
+        for server in sorted(servers, key=lambda server: server.avoid_until > time.monotonic()):
+            if server.down:  # one request finds out whether it is back
+                server.avoid_until = time.monotonic() + AVOID_S
+            try:
+                completion = await self._ask(server, body, arrived)
+            except _Unreachable as error:
+                reasons.append(str(error))
+                self._mark_down(server, str(error))
+            else:
+                server.down, server.avoid_until = False, 0.0
+                return completion
+        raise EngineError("; ".join(reasons))
+
+    def _mark_down(self, server: _Server, reason: str) -> None:
+        if not server.down and len(self.servers) > 1:
+            log.warning("mai: %s; its requests go to the other servers of %s", reason, self.model)
+        server.down, server.avoid_until = True, time.monotonic() + AVOID_S
+
+    def _prepare(self, request: Request) -> tuple[str, list[dict[str, Any]]]:
+        """In a thread: encodes images.  Returns what requests on the same image have in common, and the messages."""
+        try:
+            messages = [_api_message(message, self.image_format) for message in request.messages]
+            images = [image for message in request.messages for image in message.images]
+            key = pixel_digest(images[0]) if images else request.question_id or request.messages[0].text
+        except Exception as error:  # PIL raises whatever it likes
+            raise EngineError(f"an image cannot be encoded as {self.image_format}: {_one_line(error)}") from error
+        digest = hashlib.sha256(key.encode("utf-8", "replace"))  # the same in every process, unlike hash()
+        return digest.hexdigest()[:16], messages
+
+    async def _ask(self, server: _Server, body: dict[str, Any], arrived: float) -> Completion:
+        """One whole answer from a server; `max_retries` is the budget of the client's retries and ours together.
+
+        Raises:
+            _Unreachable: there is no connection, or a gateway says so.
+            EngineError: no whole answer.
+        """
+        left = self.max_retries
+        while True:
+            if not self.logprobs:
+                body.pop("logprobs", None)
+            try:
+                raw = await server.client.with_options(max_retries=left).chat.completions.with_raw_response.create(
+                    **body
+                )
+            except openai.APIConnectionError as error:
+                raise _Unreachable(f"{server.url} cannot be reached: {_cause(error)}") from None
+            except openai.APIStatusError as error:
+                if "logprobs" in body and error.status_code in (400, 422) and "logprob" in _message(error).lower():
+                    if self.logprobs:
+                        log.warning("mai: %s refuses logprobs: answers have none", server.url)
+                    self.logprobs = False
+                    continue
+                if error.status_code in (502, 503, 504):
+                    raise _Unreachable(_refusal(server.url, error)) from None
+                raise EngineError(_refusal(server.url, error)) from None
+            left -= raw.retries_taken
+            try:
+                return await self._read(server, raw.parse(), arrived)
+            except openai.APIError as error:
+                if _is_final(error):
+                    _fail(server.url, _message(error))
+                reason = _cause(error) if isinstance(error, openai.APIConnectionError) else _message(error)
+            except (_Broken, ValueError) as error:  # ValueError: an event that is no JSON or no UTF-8
+                reason = _one_line(error) if isinstance(error, _Broken) else f"not JSON: {_one_line(error)}"
+            if left <= 0:
+                _fail(server.url, f"the answer is broken: {reason}; given up after {self.max_retries + 1} tries")
+            left -= 1
+            await asyncio.sleep(_backoff(self.max_retries - left))
+
+    def _body(self, request: Request, session: str, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        # Reasoning is long and nobody reads its log-probability.
+        wanted = self.logprobs and request.stage in ("", "S", "final")
+        return {
+            "model": self.model,
+            "messages": messages,
+            "max_tokens": request.max_tokens,
+            "temperature": 0.0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **({"logprobs": True} if wanted else {}),
+            "extra_body": self.extra_body,
+            "extra_headers": {"X-Session-ID": session},
+        }
+
+    async def _read(self, server: _Server, stream: openai.AsyncStream[Any], arrived: float) -> Completion:
+        """The completion that a stream makes, if it is whole.
+
+        Raises:
+            _Broken, ValueError, openai.APIError: it is not.
+            EngineError: it is, and of no use.
+        """
+        reply = _Reply()
+        async with stream:
+            async for event in stream:
+                reply.take(event)
+        ended = time.perf_counter()
+        if reply.finish_reason is None:
+            raise _Broken(reply.what_is_missing(stream.response.headers.get("content-type", "no content type")))
+        if reply.finish_reason not in get_args(FinishReason):
+            _fail(
+                server.url,
+                f"the answer ended with finish_reason {_one_line(reply.finish_reason)!r}, not stop or length",
+            )
+        if not reply.counted:
+            # From a server that counts, an answer without a count has lost its end.
+            if server.counts_tokens:
+                raise _Broken("it ended before the token counts")
+            _fail(server.url, "no token counts (usage) with the answer: it must support stream_options.include_usage")
+        server.counts_tokens = True
+        if reply.reasoned and not reply.text:
+            _fail(
+                server.url, "reasoning and no answer: start the server without a reasoning parser, which takes it away"
+            )
+        if reply.model not in (None, self.model) and not self._other_name_said:
+            self._other_name_said = True
+            log.warning("mai: %s was asked for %s and answers as %s", server.url, self.model, _one_line(reply.model))
+        reason: Literal["stop", "length"] = "length" if reply.finish_reason == "length" else "stop"
+        return Completion(
+            text=reply.text,
+            prompt_tokens=reply.prompt_tokens,
+            cached_tokens=reply.cached_tokens,
+            output_tokens=reply.output_tokens,
+            ttft_s=(reply.first_token or ended) - arrived,
+            e2e_s=ended - arrived,
+            finish_reason=reason,
+            logprob=reply.logprob,
+        )
+
+
+@dataclass
+class _Reply:
+    """What the events of a stream add up to."""
+
+    text: str = ""
+    finish_reason: str | None = None
+    model: str | None = None
+    logprob: float | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    counted: bool = False
+    reasoned: bool = False
+    first_token: float | None = None
+    events: int = 0
+    choices: int = field(default=0)
+
+    def take(self, event: Any) -> None:
+        """Add an event.  The client checks no types, so that anything may be anything here."""
+        self.events += 1
+        try:
+            self.model = getattr(event, "model", None) or self.model
+            for choice in event.choices or ():
+                self._take_choice(choice)
+            if getattr(event, "usage", None) is not None:
+                self._take_usage(event.usage)
+        except (AttributeError, TypeError) as error:
+            raise _Broken(f"an event of another shape ({_one_line(error)})") from None
+
+    def _take_choice(self, choice: Any) -> None:
+        self.choices += 1
+        delta = choice.delta
+        reasoning = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
+        self.reasoned = self.reasoned or bool(reasoning)
+        self.text += delta.content or ""
+        self.finish_reason = choice.finish_reason or self.finish_reason
+        if self.first_token is None and (delta.content or reasoning or choice.finish_reason):
+            self.first_token = time.perf_counter()
+        scores = getattr(choice, "logprobs", None)
+        for token in (scores.content or ()) if scores else ():
+            self.logprob = (self.logprob or 0.0) + token.logprob
+
+    def _take_usage(self, usage: Any) -> None:
+        self.prompt_tokens, self.output_tokens = int(usage.prompt_tokens), int(usage.completion_tokens)
+        details = getattr(usage, "prompt_tokens_details", None)
+        self.cached_tokens = int(getattr(details, "cached_tokens", None) or 0)
+        self.counted = self.prompt_tokens > 0 and (self.output_tokens > 0 or not self.text)
+
+    def what_is_missing(self, content_type: str) -> str:
+        """Why there is no finish reason."""
+        if not self.events:
+            return f"no events ({content_type})"
+        return "it broke off" if self.choices else "no choices"
+
+
+def _check(url: str, model: str, timeout: float) -> None:
+    """Whether a server is there, takes the key and serves the model.
+
+    Raises:
+        ValueError: it does not.
+    """
+    patience = openai.Timeout(min(timeout, 60.0), connect=min(CONNECT_S, timeout))
+    client = openai.OpenAI(base_url=url, api_key=_api_key(), timeout=patience, max_retries=2)
+    try:
+        with client:
+            served = [str(known.id) for known in client.models.list().data]
+    except openai.APIConnectionError as error:
+        reason = f"{url} cannot be reached: {_cause(error)}; is the server running?"
+    except openai.APIStatusError as error:
+        if error.status_code in (404, 405, 501):  # some servers have no list of models
+            return
+        reason = _refusal(url, error)
+    except (openai.APIError, AttributeError, TypeError, ValueError):
+        reason = f"{url}/models answers with no list of models: this is no OpenAI-compatible server"
+    else:
+        if not served or model in served:
+            return
+        more = f" and {len(served) - 10} more" if len(served) > 10 else ""
+        reason = f"{url} does not serve {model!r}; it serves: {_one_line(', '.join(served[:10]))}{more}"
+    raise ValueError(reason)
+
+
+def _api_key() -> str:
+    """The key.  No variable keeps it: tracebacks of some loggers show those.
+
+    Raises:
+        ValueError: it cannot be sent; the value is not repeated.
+    """
+    if not (os.environ.get("OPENAI_API_KEY") or "").strip():
+        return "EMPTY"
+    if not all("!" <= letter <= "~" for letter in os.environ["OPENAI_API_KEY"].strip()):
+        raise ValueError("OPENAI_API_KEY holds blanks or letters that cannot be sent; set it anew")
+    return os.environ["OPENAI_API_KEY"].strip()
+
+
+def _api_message(message: Message, image_format: ImageFormat) -> dict[str, Any]:
+    """A message in the API's form, its parts in their order; a lone text as plain text, which every server takes."""
+    if len(message.content) == 1 and isinstance(message.content[0], str):
+        return {"role": message.role, "content": message.content[0]}
+    parts = [
+        {"type": "image_url", "image_url": {"url": data_url(part, image_format)}}
+        if isinstance(part, Image)
+        else {"type": "text", "text": part}
+        for part in message.content
+    ]
+    return {"role": message.role, "content": parts}
+
+
+def _backoff(number: int) -> float:
+    """Seconds to wait before the given further try (1, 2, ...): doubled each time, a quarter of it random."""
+    longest = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(number - 1, 10))
+    return longest * random.uniform(0.75, 1.0)
+
+
+def _is_final(error: openai.APIError) -> bool:
+    """Whether an error within a stream blames the request: it would be the same again."""
+    code = str(error.code)
+    return code.startswith("4") and len(code) == 3 and code not in ("408", "409", "429")
+
+
+def _fail(url: str, reason: str) -> NoReturn:
+    raise EngineError(f"{url}: {reason}") from None
+
+
+def _refusal(url: str, error: openai.APIStatusError) -> str:
+    if error.status_code in (401, 403):
+        said = f"{url} refuses the API key ({error.status_code}: {_message(error)})"
+        return f"{said}: set OPENAI_API_KEY in the environment"
+    return f"{url} answered {error.status_code}: {_message(error)}"
+
+
+def _message(error: openai.APIError) -> str:
+    """What the server said."""
+    body = error.body
+    said = (body.get("message") or body.get("detail")) if isinstance(body, Mapping) else None
+    return _one_line(said or error.message)
+
+
+def _cause(error: openai.APIConnectionError) -> str:
+    """Why there is no connection: the client keeps that in the cause."""
+    if isinstance(error, openai.APITimeoutError):
+        return "it timed out"
+    return _one_line(error.__cause__ or error)
+
+
+def _one_line(said: object) -> str:
+    """A text from outside, fit for an error: one line, not too long, and without the key should a server repeat it."""
+    text = str(said) or type(said).__name__
+    if os.environ.get("OPENAI_API_KEY", "").strip():
+        text = text.replace(os.environ["OPENAI_API_KEY"].strip(), "***")
+    text = " ".join(text.split())
+    return text if len(text) <= 400 else f"{text[:400]} ..."
