@@ -43,6 +43,7 @@ _COMMON = (
 )  # fmt: skip
 _EXAMPLE = '{"dtype":"bfloat16"}'
 _FROM_HARNESS = ("batch_size", "device")  # given by harnesses whether or not an engine has a use for them
+_LOAD_WEIGHTS = ("transformers", "vllm")
 _FOR_ENGINE = ("dtype", "image_format")  # handed on to the engine, which may refuse them
 
 
@@ -122,7 +123,7 @@ class Settings:
         engine, own_engine = (_one_of(args, "engine", tuple(ENGINES), cls.engine) for args in (preset | given, preset))
         engine_args = _preset_engine_args(preset, engine, own_engine)
         if engine != own_engine:
-            preset = {key: value for key, value in preset.items() if not _is_for_engine(key)}
+            preset = {key: value for key, value in preset.items() if not _is_for_engine(key, engine)}
         merged = {**preset, **given, "engine_args": {**engine_args, **_mapping(given, "engine_args")}}
 
         roles = ("model",) if strategy == "single" else ("small", "large")
@@ -224,8 +225,10 @@ def _preset_engine_args(preset: Mapping[str, Any], engine: str, own: str) -> dic
     return args if engine == own else {}
 
 
-def _is_for_engine(key: str) -> bool:
-    """Whether an argument is meant for one engine: a preset's are put aside where another engine is asked for."""
+def _is_for_engine(key: str, other: str) -> bool:
+    """Whether a preset's argument is meant for its own engine, and of no use to the `other` one that is asked for."""
+    if key == "dtype":
+        return other not in _LOAD_WEIGHTS
     return key.endswith(("_args", "base_url")) or key in _FOR_ENGINE
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-HEAVY = ("torch", "transformers", "vllm", "lmms_eval", "vlmeval", "numpy", "datasets")
+HEAVY = ("torch", "transformers", "vllm", "openai", "lmms_eval", "vlmeval", "numpy", "datasets")
 
 
 def python(code: str, folder: Path = ROOT, **environment: str) -> str:

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, get_args
 
 import openai
@@ -24,6 +24,7 @@ import openai
 from mai_plugin.core.records import Completion, FinishReason, Image, Message, Request
 from mai_plugin.engines.base import EngineError
 from mai_plugin.engines.images import ImageFormat, data_url, pixel_digest
+from mai_plugin.engines.reply import Broken, Reply, one_line
 from mai_plugin.engines.urls import parse_base_urls
 
 log = logging.getLogger("mai_plugin")
@@ -34,10 +35,6 @@ AVOID_S = 60.0
 """Seconds for which a server that could not be reached is left alone, where there are others."""
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 8.0
 """Back-off before an answer that broke off is asked for again; those of the `openai` client."""
-
-
-class _Broken(Exception):
-    """An answer that did not arrive whole: worth another try."""
 
 
 class _Unreachable(Exception):
@@ -195,7 +192,7 @@ class OpenAIEngine:
             images = [image for message in request.messages for image in message.images]
             key = pixel_digest(images[0]) if images else request.question_id or request.messages[0].text
         except Exception as error:  # PIL raises whatever it likes
-            raise EngineError(f"an image cannot be encoded as {self.image_format}: {_one_line(error)}") from error
+            raise EngineError(f"an image cannot be encoded as {self.image_format}: {one_line(error)}") from error
         digest = hashlib.sha256(key.encode("utf-8", "replace"))  # the same in every process, unlike hash()
         return digest.hexdigest()[:16], messages
 
@@ -232,8 +229,8 @@ class OpenAIEngine:
                 if _is_final(error):
                     _fail(server.url, _message(error))
                 reason = _cause(error) if isinstance(error, openai.APIConnectionError) else _message(error)
-            except (_Broken, ValueError) as error:  # ValueError: an event that is no JSON or no UTF-8
-                reason = _one_line(error) if isinstance(error, _Broken) else f"not JSON: {_one_line(error)}"
+            except (Broken, ValueError) as error:  # ValueError: an event that is no JSON or no UTF-8
+                reason = one_line(error) if isinstance(error, Broken) else f"not JSON: {one_line(error)}"
             if left <= 0:
                 _fail(server.url, f"the answer is broken: {reason}; given up after {self.max_retries + 1} tries")
             left -= 1
@@ -258,25 +255,30 @@ class OpenAIEngine:
         """The completion that a stream makes, if it is whole.
 
         Raises:
-            _Broken, ValueError, openai.APIError: it is not.
+            Broken, ValueError, openai.APIError: it is not.
             EngineError: it is, and of no use.
         """
-        reply = _Reply()
-        async with stream:
-            async for event in stream:
-                reply.take(event)
+        reply = Reply()
+        try:
+            async with stream:
+                async for event in stream:
+                    reply.take(event)
+        except (Broken, openai.APIError, ValueError):
+            raise
+        except Exception as error:  # before its version 3 the client lets through what its HTTP library raises
+            raise Broken(one_line(error)) from None
         ended = time.perf_counter()
         if reply.finish_reason is None:
-            raise _Broken(reply.what_is_missing(stream.response.headers.get("content-type", "no content type")))
+            raise Broken(reply.what_is_missing(stream.response.headers.get("content-type", "no content type")))
         if reply.finish_reason not in get_args(FinishReason):
             _fail(
                 server.url,
-                f"the answer ended with finish_reason {_one_line(reply.finish_reason)!r}, not stop or length",
+                f"the answer ended with finish_reason {one_line(reply.finish_reason)!r}, not stop or length",
             )
         if not reply.counted:
             # From a server that counts, an answer without a count has lost its end.
             if server.counts_tokens:
-                raise _Broken("it ended before the token counts")
+                raise Broken("it ended before the token counts")
             _fail(server.url, "no token counts (usage) with the answer: it must support stream_options.include_usage")
         server.counts_tokens = True
         if reply.reasoned and not reply.text:
@@ -285,7 +287,7 @@ class OpenAIEngine:
             )
         if reply.model not in (None, self.model) and not self._other_name_said:
             self._other_name_said = True
-            log.warning("mai: %s was asked for %s and answers as %s", server.url, self.model, _one_line(reply.model))
+            log.warning("mai: %s was asked for %s and answers as %s", server.url, self.model, one_line(reply.model))
         reason: Literal["stop", "length"] = "length" if reply.finish_reason == "length" else "stop"
         return Completion(
             text=reply.text,
@@ -297,61 +299,6 @@ class OpenAIEngine:
             finish_reason=reason,
             logprob=reply.logprob,
         )
-
-
-@dataclass
-class _Reply:
-    """What the events of a stream add up to."""
-
-    text: str = ""
-    finish_reason: str | None = None
-    model: str | None = None
-    logprob: float | None = None
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    counted: bool = False
-    reasoned: bool = False
-    first_token: float | None = None
-    events: int = 0
-    choices: int = field(default=0)
-
-    def take(self, event: Any) -> None:
-        """Add an event.  The client checks no types, so that anything may be anything here."""
-        self.events += 1
-        try:
-            self.model = getattr(event, "model", None) or self.model
-            for choice in event.choices or ():
-                self._take_choice(choice)
-            if getattr(event, "usage", None) is not None:
-                self._take_usage(event.usage)
-        except (AttributeError, TypeError) as error:
-            raise _Broken(f"an event of another shape ({_one_line(error)})") from None
-
-    def _take_choice(self, choice: Any) -> None:
-        self.choices += 1
-        delta = choice.delta
-        reasoning = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
-        self.reasoned = self.reasoned or bool(reasoning)
-        self.text += delta.content or ""
-        self.finish_reason = choice.finish_reason or self.finish_reason
-        if self.first_token is None and (delta.content or reasoning or choice.finish_reason):
-            self.first_token = time.perf_counter()
-        scores = getattr(choice, "logprobs", None)
-        for token in (scores.content or ()) if scores else ():
-            self.logprob = (self.logprob or 0.0) + token.logprob
-
-    def _take_usage(self, usage: Any) -> None:
-        self.prompt_tokens, self.output_tokens = int(usage.prompt_tokens), int(usage.completion_tokens)
-        details = getattr(usage, "prompt_tokens_details", None)
-        self.cached_tokens = int(getattr(details, "cached_tokens", None) or 0)
-        self.counted = self.prompt_tokens > 0 and (self.output_tokens > 0 or not self.text)
-
-    def what_is_missing(self, content_type: str) -> str:
-        """Why there is no finish reason."""
-        if not self.events:
-            return f"no events ({content_type})"
-        return "it broke off" if self.choices else "no choices"
 
 
 def _check(url: str, model: str, timeout: float) -> None:
@@ -377,7 +324,7 @@ def _check(url: str, model: str, timeout: float) -> None:
         if not served or model in served:
             return
         more = f" and {len(served) - 10} more" if len(served) > 10 else ""
-        reason = f"{url} does not serve {model!r}; it serves: {_one_line(', '.join(served[:10]))}{more}"
+        reason = f"{url} does not serve {model!r}; it serves: {one_line(', '.join(served[:10]))}{more}"
     raise ValueError(reason)
 
 
@@ -434,20 +381,11 @@ def _message(error: openai.APIError) -> str:
     """What the server said."""
     body = error.body
     said = (body.get("message") or body.get("detail")) if isinstance(body, Mapping) else None
-    return _one_line(said or error.message)
+    return one_line(said or error.message)
 
 
 def _cause(error: openai.APIConnectionError) -> str:
     """Why there is no connection: the client keeps that in the cause."""
     if isinstance(error, openai.APITimeoutError):
         return "it timed out"
-    return _one_line(error.__cause__ or error)
-
-
-def _one_line(said: object) -> str:
-    """A text from outside, fit for an error: one line, not too long, and without the key should a server repeat it."""
-    text = str(said) or type(said).__name__
-    if os.environ.get("OPENAI_API_KEY", "").strip():
-        text = text.replace(os.environ["OPENAI_API_KEY"].strip(), "***")
-    text = " ".join(text.split())
-    return text if len(text) <= 400 else f"{text[:400]} ..."
+    return one_line(error.__cause__ or error)

@@ -276,7 +276,7 @@ def test_a_server_that_hangs(server: MisbehavingServer, fault: str) -> None:
     server.always["b"] = fault
     failed = one(server, ask("b"), timeout=0.2, max_retries=1)
     assert isinstance(failed, EngineError)
-    assert "timed out" in str(failed)
+    assert "timed out" in str(failed) or "ReadTimeout" in str(failed)  # the client's words, or its HTTP library's
     assert server.count() == {"a": 2, "b": 2}
 
 
@@ -591,7 +591,7 @@ def test_a_cancelled_request_leaves_nothing_behind(server: MisbehavingServer) ->
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert not engine._running
+        assert len(asyncio.all_tasks()) == 1
         assert (await engine.generate(ask("b"))).text == "b!"
         await asyncio.to_thread(engine.close)
 
