@@ -344,14 +344,19 @@ def _api_key() -> str:
 def _api_message(message: Message, image_format: ImageFormat) -> dict[str, Any]:
     """A message in the API's form, its parts in their order; a lone text as plain text, which every server takes."""
     if len(message.content) == 1 and isinstance(message.content[0], str):
-        return {"role": message.role, "content": message.content[0]}
+        return {"role": message.role, "content": _utf8(message.content[0])}
     parts = [
         {"type": "image_url", "image_url": {"url": data_url(part, image_format)}}
         if isinstance(part, Image)
-        else {"type": "text", "text": part}
+        else {"type": "text", "text": _utf8(part)}
         for part in message.content
     ]
     return {"role": message.role, "content": parts}
+
+
+def _utf8(text: str) -> str:
+    """The text with `?` for lone surrogates, which a model can write and JSON in UTF-8 cannot hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _backoff(number: int) -> float:

@@ -95,6 +95,16 @@ def test_the_request_is_greedy_and_streamed_and_keeps_the_order_of_the_parts(ser
     assert colours == [(255, 0, 0), (0, 0, 255)]
 
 
+def test_text_that_no_server_can_read_is_mended(server: MisbehavingServer) -> None:
+    """A lone surrogate, which a model can write, is no UTF-8: JSON cannot carry it on to the other model."""
+    turns = (Message("user", ("Q",)), Message("assistant", ("so \ud800",)), Message("user", ("\udfff", "a")))
+    (done,) = together(OpenAIEngine("m", base_url=server.url), Request(turns, 4))
+    assert isinstance(done, Completion)
+    _, reasoning, last = server.asked[0].body["messages"]
+    assert reasoning["content"] == "so ?"
+    assert [part["text"] for part in last["content"]] == ["?", "a"]
+
+
 def test_counts_times_and_log_probabilities(server: MisbehavingServer) -> None:
     server.answer = lambda text: "one two three"
     short, cut, long = together(
