@@ -27,6 +27,8 @@ from mai_plugin.resources import SHIPPED_MODELS, task_configs
 StrategyName = Literal["mutual_verification", "single", "transfer"]
 DEFAULT_PRESET = "MAI-Qwen3VL-2B-8B"
 AGREEMENTS: dict[str, Agree] = {"exact": answers.agree, "relaxed": answers.agree_relaxed}
+CONCURRENCY = {"transformers": 64, "vllm": 256, "openai": 64, "scripted": 64}
+"""Questions in flight by default: vLLM makes its batches of what is there."""
 AUTO_BATCH_SIZE = 16
 """What `batch_size=auto` stands for."""
 
@@ -151,7 +153,7 @@ class Settings:
             prompts=load_prompts(_text(merged, "prompts") if "prompts" in merged else None),
             agree=_agreement(str(merged.get("agreement", "exact"))),
             max_reasoning_tokens=_positive(merged, "max_reasoning_tokens", cls.max_reasoning_tokens),
-            concurrency=_positive(merged, "concurrency", cls.concurrency),
+            concurrency=_positive(merged, "concurrency", CONCURRENCY[engine]),
             raw=_flag(merged, "raw"),
             store=_store(merged),
         )
