@@ -270,7 +270,9 @@ def test_killed_at_five_random_moments_nothing_is_made_again(tmp_path: Path) -> 
         requests += len(asked)
         after = calls_kept(folder)
         assert after[: len(before)] == before  # nothing lost
-        assert len(asked) - (len(after) - len(before)) <= 16  # not kept is only what was in flight: 8 questions, 2 calls
+        assert (
+            len(asked) - (len(after) - len(before)) <= 16
+        )  # not kept is only what was in flight: 8 questions, 2 calls
         kept = len(after)
     last = run_killed(folder, n)
     assert len(last) == len(undisturbed) - kept  # no call that was kept is made again

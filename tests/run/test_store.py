@@ -198,9 +198,7 @@ def test_places_where_no_store_can_be(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_file_that_may_only_be_read(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connect = sqlite3.connect
-    monkeypatch.setattr(
-        "sqlite3.connect", lambda path, **options: connect(f"file:{path}?mode=ro", uri=True, **options)
-    )
+    monkeypatch.setattr("sqlite3.connect", lambda path, **options: connect(f"file:{path}?mode=ro", uri=True, **options))
     assert Store(full).find("k0") is not None  # opening writes nothing: what has to be said is said when a run begins
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         Store(full).begin_run("r", "S", "single", "e", {}, {})
