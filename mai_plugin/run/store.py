@@ -193,10 +193,11 @@ class Store:
         Returns:
             Its row id.
         """
-        logprob = None if done.logprob is None or math.isnan(done.logprob) else float(done.logprob)
+        # SQLite keeps NaN as NULL and -0.0, the log-probability of a certain answer, as 0.0.
+        logprob = None if done.logprob is None or math.isnan(done.logprob) else float(done.logprob) + 0.0
         columns = (
             pack(done.text), int(done.prompt_tokens), int(done.cached_tokens), int(done.output_tokens),
-            float(done.ttft_s), float(done.e2e_s), done.finish_reason, logprob,
+            float(done.ttft_s) + 0.0, float(done.e2e_s) + 0.0, done.finish_reason, logprob,
         )  # fmt: skip
         asked = (key, model, engine, request.question_id, request.stage, describe(request))
         values = (*asked, *columns, checksum(columns), now())

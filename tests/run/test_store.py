@@ -256,3 +256,13 @@ def test_processes_share_a_store_from_its_making_on(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "calls.sqlite")
     keys = Counter(key for (key,) in connection.execute("SELECT key FROM calls"))
     assert (len(keys), set(keys.values())) == (800, {1})
+
+
+@pytest.mark.parametrize("logprob", [-0.0, 0.0, float("-inf"), float("nan"), -1e-320])
+def test_a_store_with_an_odd_log_probability_opens_again(tmp_path: Path, logprob: float):
+    store = Store(tmp_path / "calls.sqlite")
+    store.add_call("k", "model@1", "scripted", REQUEST, replace(DONE, ttft_s=-0.0, logprob=logprob))
+    store.close()
+    found = Store(store.path).find("k")
+    assert found is not None
+    assert found[1].logprob == (None if logprob != logprob else logprob)
