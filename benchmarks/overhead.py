@@ -1,7 +1,8 @@
 """What the package itself costs: runner and strategies on an engine that answers at once.
 
-Questions per second on one core, the store off and on, and whether memory grows with the number of questions: 9,000
-with an image of 640 x 480 pixels each against 900.  `make bench-overhead`.
+Questions per second on one core, every question going the whole way; a session's rate with the store off and on; and
+whether memory grows with the number of questions: 9,000 with an image of 640 x 480 pixels each against 900, on routes
+as POPE's in table 10 of the paper.  What grows is the records of the calls.  `make bench-overhead`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from common import machine, median, write
 from PIL import Image as PILImage
@@ -32,11 +35,21 @@ from mai_plugin.settings import Settings
 
 PROMPTS = load_prompts()
 TEXT = "What is the value of the red bar?\nAnswer the question with a single word."
+REASONING = "The red bar is as high as 4 lines.\nAnswer: 4"
 # Every question goes the whole way: two short answers, a reasoning, a transfer.
-SCRIPTS = {
-    "small": {"*": {"S": "3", "R": "The red bar is as high as 4 lines.\nAnswer: 4"}},
+SCRIPTS: dict[str, dict[str, dict[str, str]]] = {
+    "small": {"*": {"S": "3", "R": REASONING}},
     "large": {"*": {"S": "5", "final": "4"}},
 }
+
+
+def pope_scripts() -> dict[str, dict[str, dict[str, str]]]:
+    """Of 9,000 questions 8,507 agree at once and 46 after the reasoning; 447 are transferred (table 10)."""
+    large = {}
+    for index in range(9000):
+        place = index * 7919 % 9000
+        large[f"chartqa/{index}"] = {"S": "3" if place < 8507 else "4" if place < 8553 else "5", "final": "4"}
+    return {"small": SCRIPTS["small"], "large": large}
 
 
 def question(id: str, image: PILImage.Image) -> Question:
@@ -56,23 +69,33 @@ def questions_per_s(count: int) -> float:
     return count / seconds
 
 
-def session_questions_per_s(count: int, store: str, size: tuple[int, int]) -> float:
+def session_questions_per_s(
+    count: int, store: str, size: tuple[int, int], scripts: dict[str, dict[str, dict[str, str]]] = SCRIPTS
+) -> float:
     """Rate of a whole session, with an image of its own for each question, and with or without the call store."""
     with tempfile.TemporaryDirectory() as folder:
-        for role, script in SCRIPTS.items():
+        for role, script in scripts.items():
             (Path(folder) / f"{role}.json").write_text(json.dumps(script), encoding="utf-8")
         args = {"small": f"{folder}/small.json", "large": f"{folder}/large.json", "engine": "scripted"}
         place = "off" if store == "off" else f"{folder}/store"
         with Session(Settings.from_args("mutual_verification", {**args, "store": place})) as session:
 
-            def item(index: int) -> Item:
-                def build() -> Question:
-                    image = PILImage.new("RGB", size, (index % 251, index // 251 % 251, 7))
-                    return session.question(f"chartqa/{index}", [Message("user", (Image(image), TEXT))], 16)
+            class Items(Sequence[Item]):  # made one by one: what a harness keeps of its documents is not ours
+                def __len__(self) -> int:
+                    return count
 
-                return Item(f"chartqa/{index}", build)
+                def __getitem__(self, index: Any) -> Any:
+                    if index >= count:
+                        raise IndexError
+                    id = f"chartqa/{index}"
 
-            results, summary = session.run([item(index) for index in range(count)], progress=False)
+                    def build() -> Question:
+                        image = PILImage.new("RGB", size, (index % 251, index // 251 % 251, 7))
+                        return session.question(id, [Message("user", (Image(image), TEXT))], 16)
+
+                    return Item(id, build)
+
+            results, summary = session.run(Items(), progress=False)
             assert len(results) == count
             assert not summary.failed
             return count / summary.wall_s
@@ -81,15 +104,19 @@ def session_questions_per_s(count: int, store: str, size: tuple[int, int]) -> fl
 def growth_mib(count: int) -> float:
     """Peak memory of a session over `count` questions, beyond what the process had before them.  Own process."""
     code = f"import sys; sys.path[:0] = {[str(Path(__file__).parent)]!r}; import overhead; overhead._grow({count})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    # Freed images go back to the system at once, so that the peak is what was held and not the allocator's holes.
+    allocator = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_ARENA_MAX": "1"}
+    environment = {**os.environ, **allocator}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     return float(done.stdout.split()[-1])
 
 
 def _grow(count: int) -> None:
     session_questions_per_s(64, "off", (64, 48))  # imports and first-time allocations
+    scripts = pope_scripts()
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak is counted anew
     before = _peak_mib()
-    session_questions_per_s(count, "off", (640, 480))
+    session_questions_per_s(count, "off", (640, 480), scripts)
     print(_peak_mib() - before)
 
 
@@ -112,7 +139,7 @@ def main() -> None:
         store: [session_questions_per_s(1000, store, (640, 480)) for _ in range(options.repeats)]
         for store in ("off", "on")
     }
-    grown = {count: [growth_mib(count) for _ in range(3)] for count in (900, 9000)}
+    grown = {count: [growth_mib(count) for _ in range(options.repeats)] for count in (900, 9000)}
     keys = {
         "questions_per_s": median(rates),
         "memory_9000_over_900": median([a / b for a, b in zip(grown[9000], grown[900], strict=True)]),

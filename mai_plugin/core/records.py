@@ -46,7 +46,7 @@ class Message:
         return tuple(part for part in self.content if isinstance(part, Image))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Request:
     """One greedy generation asked of an engine.
 
@@ -63,7 +63,7 @@ class Request:
     stage: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts of one or more calls.  They come from the model's own processor and tokenizer.
 
@@ -91,7 +91,7 @@ class Usage:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Completion:
     """What an engine returns for a `Request`.
 
@@ -118,7 +118,7 @@ class Completion:
     call_id: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Call:
     """One call that a strategy made.
 
@@ -151,7 +151,7 @@ class Call:
         return Usage(1, done.prompt_tokens, done.cached_tokens, done.output_tokens, reasoning)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What a strategy hands back for one question.
 

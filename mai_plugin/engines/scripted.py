@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,8 @@ class ScriptedEngine:
             raise ValueError(f"script {model}: must map question ids to a mapping of stages to answers")
         self.script = script
         self.latency_s = latency_s
-        self.requests: list[Request] = []
-        """Every request so far, for tests to look at."""
+        self.requests: deque[Request] = deque(maxlen=16)
+        """The latest requests, for tests to look at; all of them would keep all images in memory."""
 
     async def generate(self, request: Request) -> Completion:
         """The scripted answer.  Tokens that the script does not count are counted as words."""

@@ -62,7 +62,7 @@ async def run(
     if concurrency < 1:
         raise ValueError(f"concurrency {concurrency} must be at least 1")
     source = enumerate(items)
-    results: dict[int, Result] = {}
+    results: list[Result | None] = [None] * len(items)
     loop = asyncio.get_running_loop()
 
     async def worker(builder: ThreadPoolExecutor) -> None:
@@ -85,4 +85,4 @@ async def run(
             for task in workers:
                 task.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
-    return [results[index] for index in range(len(results))]
+    return [result for result in results if result is not None]
