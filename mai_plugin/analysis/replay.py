@@ -1,0 +1,385 @@
+"""Policies evaluated from stored calls: what each would have answered, at what cost, without running a model.
+
+A policy is a strategy over agents that answer from the store, so that a replayed MAI is the code that runs MAI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from asyncio import gather
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from mai_plugin.analysis.evidence import Step, Stored
+from mai_plugin.analysis.latency import Latency
+from mai_plugin.core import answers, strategies
+from mai_plugin.core.agent import Agent
+from mai_plugin.core.prompts import load_prompts
+from mai_plugin.core.question import Question
+from mai_plugin.core.records import Call, Completion, Outcome, Request, Style, Usage, total
+from mai_plugin.core.strategies import AGREE_REASON, AGREE_SIMPLE, TRANSFER, Agree, Strategy
+
+ACCEPT, ASK_LARGE = "accept", "ask large"
+STOPS = (AGREE_SIMPLE, ACCEPT)
+"""Routes that end a policy at its first step: all others are escalations."""
+
+
+class NotStored(Exception):
+    """A call that a policy needs and nobody made."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__(" ".join(step))
+        self.step = step
+
+
+async def _no_model(request: Request) -> Completion:
+    raise AssertionError("a replay runs no model")
+
+
+@dataclass(frozen=True)
+class StoredAgent(Agent):
+    """A model as strategies see it, which answers from stored calls.
+
+    Attributes:
+        questions: question id -> what is stored of it.
+    """
+
+    questions: Mapping[str, Stored] = field(default_factory=dict, repr=False)
+
+    async def ask(self, question: Question, style: Style) -> Call:
+        """The stored answer in S, E or R.
+
+        Raises:
+            NotStored: there is none.
+        """
+        return self._stored(question.id, style)
+
+    async def ask_after(self, question: Question, reasoning: Call) -> Call:
+        """The stored short answer after reading that reasoning.
+
+        Raises:
+            NotStored: there is none.
+        """
+        own = reasoning.role == self.role
+        return self._stored(question.id, f"{reasoning.stage}-S2" if own else f"transfer-{reasoning.stage}")
+
+    def _stored(self, question_id: str, step: str) -> Call:
+        call = self.questions[question_id].calls.get((self.role, step))
+        if call is None:
+            raise NotStored((self.role, step))
+        return call
+
+
+async def agree_in_short_only(question: Question, small: Agent, large: Agent, agree: Agree) -> Outcome:
+    """MAI without its second step: what the short answers do not settle is transferred."""
+    s, l = await gather(small.ask(question, "S"), large.ask(question, "S"))  # noqa: E741
+    if agree(s.answer, l.answer, question.kind):
+        return Outcome(question.id, AGREE_SIMPLE, l, (s, l))
+    r = await small.ask(question, "R")
+    final = await large.ask_after(question, r)
+    return Outcome(question.id, TRANSFER, final, (s, l, r, final))
+
+
+async def mai_two_stage(question: Question, small: Agent, large: Agent, agree: Agree) -> Outcome:
+    """MAI with R(S2) in its second step (table 15): the small model sums its reasoning up before it is compared."""
+    s, l = await gather(small.ask(question, "S"), large.ask(question, "S"))  # noqa: E741
+    if agree(s.answer, l.answer, question.kind):
+        return Outcome(question.id, AGREE_SIMPLE, l, (s, l))
+    r = await small.ask(question, "R")
+    short = await small.ask_after(question, r)
+    if agree(short.answer, l.answer, question.kind):
+        return Outcome(question.id, AGREE_REASON, l, (s, l, r, short))
+    final = await large.ask_after(question, r)
+    return Outcome(question.id, TRANSFER, final, (s, l, r, short, final))
+
+
+async def confident_large(question: Question, small: Agent, large: Agent, threshold: float) -> Outcome:
+    """The large model's short answer if its log-probability is at least the threshold, else transfer."""
+    l = await large.ask(question, "S")  # noqa: E741
+    if _confidence(l) >= threshold:
+        return Outcome(question.id, ACCEPT, l, (l,))
+    r = await small.ask(question, "R")
+    final = await large.ask_after(question, r)
+    return Outcome(question.id, TRANSFER, final, (l, r, final))
+
+
+async def confident_small(question: Question, small: Agent, large: Agent, threshold: float) -> Outcome:
+    """The small model's short answer if its log-probability is at least the threshold, else the large model's."""
+    s = await small.ask(question, "S")
+    if _confidence(s) >= threshold:
+        return Outcome(question.id, ACCEPT, s, (s,))
+    l = await large.ask(question, "S")  # noqa: E741
+    return Outcome(question.id, ASK_LARGE, l, (s, l))
+
+
+def _confidence(call: Call) -> float:
+    if call.completion.logprob is None:
+        raise NotStored((call.role, "log-probability of S"))
+    return call.completion.logprob
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A way to answer with the pair, and what it does, in one line."""
+
+    name: str
+    what: str
+    strategy: Strategy
+
+
+@dataclass(frozen=True)
+class Cost:
+    """How calls are turned into time.
+
+    Attributes:
+        latency: role to the fit of that model.
+        parallel: the two short answers of a cascade are made at the same time, on a machine for each model, so that
+            the slower one counts.  Otherwise one after the other, which is the paper's way to count (table 11).
+    """
+
+    latency: Mapping[str, Latency]
+    parallel: bool = False
+
+    def seconds(self, outcome: Outcome) -> float:
+        """Modelled seconds of one answer."""
+        spent = [self.latency[call.role].seconds(call.completion.output_tokens) for call in outcome.calls]
+        together = [call.stage for call in outcome.calls[:2]] == ["S", "S"] and outcome.route != ASK_LARGE
+        return sum(spent) - (min(spent[:2]) if self.parallel and together else 0.0)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a policy would have come to on some questions.
+
+    Attributes:
+        policy, what: its name, and what it does.
+        n: questions.
+        routes: route to how many questions took it.
+        usage: role to token counts.
+        seconds: modelled time, summed over the questions.
+        scored: how many of the answers some run's harness scored.
+        points: sum of their scores.
+        missing: step that nobody made -> for how many questions.  If there are any, the policy was not evaluated.
+        threshold: of a confidence gate.
+    """
+
+    policy: str
+    what: str
+    n: int
+    routes: Mapping[str, int]
+    usage: Mapping[str, Usage]
+    seconds: float
+    scored: int
+    points: float
+    missing: Mapping[Step, int] = field(default_factory=dict)
+    threshold: float | None = None
+
+    @property
+    def score(self) -> float | None:
+        """Mean score, 0 to 1; None unless every answer was scored."""
+        return self.points / self.n if self.n and self.scored == self.n else None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """What the mean score lies between, whatever the answers that nobody scored are worth."""
+        return self.points / max(1, self.n), (self.points + self.n - self.scored) / max(1, self.n)
+
+    @property
+    def escalated(self) -> float | None:
+        """Share of questions that went beyond the first step; None for a policy that has one route only."""
+        stopped = sum(count for route, count in self.routes.items() if route in STOPS)
+        return 1 - stopped / self.n if stopped or {AGREE_REASON, TRANSFER, ASK_LARGE} & set(self.routes) else None
+
+
+class Replay:
+    """Policies over the stored questions of one task.
+
+    Args:
+        questions: of one task, with whatever is stored of them.
+        cost: how calls are turned into time.
+    """
+
+    def __init__(self, questions: Iterable[Stored], cost: Cost) -> None:
+        self.questions = {stored.id: stored for stored in questions}
+        self.cost = cost
+        prompts = load_prompts()
+        self.small = StoredAgent("small", _no_model, prompts, questions=self.questions)
+        self.large = StoredAgent("large", _no_model, prompts, questions=self.questions)
+
+    def policies(self, rules: Mapping[str, Agree] | None = None) -> list[Policy]:
+        """The policies that need no threshold.
+
+        Args:
+            rules: name -> when two answers are the same; by default the exact rule.  The variants of MAI use the first.
+        """
+        rules = rules or {"exact": answers.agree}
+        pair = {"small": self.small, "large": self.large}
+        main, *others = rules.items()
+        found = []
+        for role, agent in pair.items():
+            found += [
+                Policy(f"{role}-S", f"{role} model, short answer", partial(strategies.simple, model=agent)),
+                Policy(f"{role}-R", f"{role} model reasons", partial(strategies.reason, model=agent)),
+                Policy(f"{role}-R-S2", f"{role} model, two-stage", partial(strategies.two_stage, model=agent)),
+            ]
+        transfer = partial(strategies.transfer, reasoner=self.small, answerer=self.large)
+        mai = partial(strategies.mutual_verification, **pair)
+        return [
+            *found,
+            Policy("transfer", "small reasons, large answers", transfer),
+            Policy("MAI", f"the cascade, agreement {main[0]}", partial(mai, agree=main[1])),
+            *(Policy(f"MAI, {name}", f"agreement {name}", partial(mai, agree=agree)) for name, agree in others),
+            Policy("MAI, S only", "agree in S, else transfer", partial(agree_in_short_only, **pair, agree=main[1])),
+            Policy("MAI, R(S2)", "R(S2) in step 2 (table 15)", partial(mai_two_stage, **pair, agree=main[1])),
+        ]
+
+    def run(self, policy: Policy, ids: Sequence[str] | None = None) -> Replayed:
+        """Evaluate a policy on all questions, or on some."""
+        outcomes, missing = self._outcomes(policy.strategy, ids)
+        return self._replayed(policy.name, policy.what, outcomes, missing)
+
+    def outcomes(self, policy: Policy) -> dict[str, Outcome]:
+        """What a policy would have handed back, question by question; questions that lack a call are left out."""
+        return self._outcomes(policy.strategy, None)[0]
+
+    def gates(self) -> list[tuple[str, str, Callable[[float], Strategy], str]]:
+        """Confidence gates: name, what they do, threshold -> strategy, and whose short answer they look at."""
+        pair = {"small": self.small, "large": self.large}
+        return [
+            ("gate on large", "large-S if confident, else transfer",
+             lambda threshold: partial(confident_large, **pair, threshold=threshold), "large"),
+            ("gate on small", "small-S if confident, else large-S",
+             lambda threshold: partial(confident_small, **pair, threshold=threshold), "small"),
+        ]  # fmt: skip
+
+    def sweep(
+        self,
+        gate: tuple[str, str, Callable[[float], Strategy], str],
+        ids: Sequence[str],
+        thresholds: Sequence[float] | None = None,
+    ) -> list[Replayed]:
+        """A gate at every threshold, on some questions.
+
+        Args:
+            gate: one of `gates`.
+            ids: the questions.
+            thresholds: by default every confidence that occurs, at most 101 of them, evenly spread by rank, and beyond
+                both ends: accept all, accept none.
+
+        Returns:
+            One result per threshold; a single one, with what is missing, if the gate cannot be evaluated.
+        """
+        name, what, strategy_at, role = gate
+        # What each question comes to is settled by which side of the threshold it is on.
+        accepted, missing = self._outcomes(strategy_at(-math.inf), ids)
+        escalated, missing_beyond = self._outcomes(strategy_at(math.inf), ids)
+        if missing or missing_beyond or not ids:
+            return [self._replayed(name, what, {}, missing + missing_beyond)]
+        confidence = {id: _confidence(self.questions[id].calls[role, "S"]) for id in ids}
+        if thresholds is None:
+            distinct = sorted(set(confidence.values()))
+            step = max(1, math.ceil(len(distinct) / 100))
+            thresholds = [-math.inf, *distinct[::step], math.inf]
+        return [
+            replace(
+                self._replayed(
+                    name,
+                    what,
+                    {id: (accepted if confidence[id] >= threshold else escalated)[id] for id in ids},
+                    Counter(),
+                ),
+                threshold=threshold,
+            )
+            for threshold in thresholds
+        ]
+
+    def oracle(self, ids: Sequence[str] | None = None) -> Replayed:
+        """The best answer that is stored and scored for each question, and among equals the one at the least time.
+
+        Its cost is that of the calls which lead to this answer alone, as if one knew beforehand.  No policy over the
+        same stored answers can score higher.
+        """
+        outcomes = {}
+        for id in self.questions if ids is None else ids:
+            stored = self.questions[id]
+            ways = [way for way in _ways(stored) if way.answer in stored.scores]
+            if ways:
+                outcomes[id] = min(ways, key=lambda way: (-stored.scores[way.answer], self.cost.seconds(way)))
+        without = len(self.questions if ids is None else ids) - len(outcomes)
+        missing: Counter[Step] = Counter({("any", "scored answer"): without} if without else {})
+        return self._replayed("oracle", "best stored answer at the least time", outcomes, missing)
+
+    def _outcomes(self, strategy: Strategy, ids: Sequence[str] | None) -> tuple[dict[str, Outcome], Counter[Step]]:
+        outcomes: dict[str, Outcome] = {}
+        missing: Counter[Step] = Counter()
+
+        async def answer_all() -> None:
+            for id in self.questions if ids is None else ids:
+                question = Question(id, (), (), self.questions[id].kind)
+                try:
+                    outcomes[id] = await strategy(question)
+                except NotStored as error:
+                    missing[error.step] += 1
+
+        asyncio.run(answer_all())
+        return outcomes, missing
+
+    def _replayed(
+        self, name: str, what: str, outcomes: Mapping[str, Outcome], missing: Mapping[Step, int]
+    ) -> Replayed:
+        calls = [call for outcome in outcomes.values() for call in outcome.calls]
+        scores = [self.questions[id].scores.get(outcome.answer) for id, outcome in outcomes.items()]
+        known = [score for score in scores if score is not None]
+        return Replayed(
+            policy=name,
+            what=what,
+            n=len(outcomes),
+            routes=dict(Counter(outcome.route for outcome in outcomes.values()).most_common()),
+            usage={role: total(call.usage for call in calls if call.role == role) for role in ("small", "large")},
+            seconds=sum(self.cost.seconds(outcome) for outcome in outcomes.values()),
+            scored=len(known),
+            points=sum(known),
+            missing=dict(missing),
+        )
+
+
+def _ways(stored: Stored) -> list[Outcome]:
+    """Every stored answer to a question, with the calls that lead to it."""
+    ways = []
+    for (role, step), call in stored.calls.items():
+        calls: tuple[Call, ...] = (call,)
+        if call.stage == "final":
+            stage = step.removeprefix("transfer-").removesuffix("-S2")
+            calls = (stored.calls[role if step.endswith("-S2") else "small", stage], call)
+        ways.append(Outcome(stored.id, f"{role} {step}", call, calls))
+    return ways
+
+
+def halves(ids: Iterable[str], seed: int = 0) -> tuple[list[str], list[str]]:
+    """Questions split in two at random: one half to choose a threshold on, the other to report."""
+    shuffled = sorted(ids)
+    random.Random(seed).shuffle(shuffled)
+    middle = len(shuffled) // 2
+    return shuffled[:middle], shuffled[middle:]
+
+
+def choose(swept: Sequence[Replayed], target: float | None) -> Replayed | None:
+    """The result in the least modelled time whose score is at least the target; else the best score.
+
+    Args:
+        swept: a gate at several thresholds, on the half of the questions that thresholds are chosen on.
+        target: MAI's score on that half; None to take the best score.
+
+    Returns:
+        None if no result has a score.
+    """
+    scored = [(result.score, result) for result in swept if result.score is not None]
+    if not scored:
+        return None
+    if target is not None and (enough := [result for score, result in scored if score >= target]):
+        return min(enough, key=lambda result: result.seconds)
+    return max(scored, key=lambda pair: (pair[0], -pair[1].seconds))[1]
