@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from mai_plugin.analysis.figures import Figure
+from mai_plugin.analysis.leaderboard import about, best
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ def compare(own: Figure, other: Figure) -> SideBySide:
     the questions, a harness or metric that the source does not name, another scorer, another way to ask, other
     settings.
     """
-    refused, flags = [], []
+    refused: list[str] = []
+    flags: list[str] = []
     if own.system.toy:
         refused.append("toy model on toy data")
     if own.split != other.split:
@@ -67,8 +69,8 @@ def compare(own: Figure, other: Figure) -> SideBySide:
         flags.append("a judge may have scored")
     if not other.system.way:
         if len(own.system.sizes) > 1:
-            flags.append("one model of the two")
-        flags.append("asked in another way")
+            flags.append("one model alone there")
+        flags.append("how it was asked there is not known")
     elif own.system.way != other.system.way:
         flags.append(f"{own.system.way} here, {other.system.way} there")
     return SideBySide(own, other, tuple(refused), (*flags, *other.remarks))
@@ -100,6 +102,12 @@ def beside_reported(own: Figure, figures: Iterable[Figure]) -> list[SideBySide]:
         and figure.system.family == own.system.family
         and figure.system.sizes[0] in own.system.sizes
     ]
+
+
+def beside_leaderboard(own: Figure, figures: Sequence[Figure], names: Sequence[str]) -> list[SideBySide]:
+    """A leaderboard's figures of each of the models; where it has none of them, its three best for orientation."""
+    mine = [found for name in names for found in about(figures, name) if found.benchmark == own.benchmark]
+    return [compare(own, figure) for figure in mine or best(figures, own.benchmark, 3)]
 
 
 def _without_stage(way: str) -> str:

@@ -17,7 +17,7 @@ from mai_plugin.core.question import Question
 from mai_plugin.core.records import Call, Image, Kind, Message
 
 Step = tuple[str, str]
-"""Role and step.  A step is a stage, or what a `final` call read: `R-S2` (own reasoning), `transfer-R` (the other's)."""
+"""Role and step: a stage, or what a `final` call read (`R-S2`: its own reasoning, `transfer-R`: the small model's)."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import urllib.request
 from collections.abc import Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,8 @@ def read_leaderboard(source: str) -> dict[str, Any]:
     """
     try:
         text = _download(source) if re.match(r"https?://", source) else Path(source).read_text(encoding="utf-8")
-        board = json.loads(text)
-    except (OSError, ValueError) as error:
+        board: dict[str, Any] = json.loads(text)
+    except (OSError, ValueError, HTTPException) as error:
         raise ValueError(f"leaderboard {source}: {' '.join(str(error).split()) or type(error).__name__}") from error
     results = board.get("results") if isinstance(board, dict) else None
     if not isinstance(results, dict) or not results or not all(isinstance(row, dict) for row in results.values()):
@@ -71,11 +73,6 @@ def _plain(name: str) -> str:
 
 
 def _download(url: str) -> str:
-    import httpx
-
-    try:
-        answer = httpx.get(url, timeout=TIMEOUT_S, follow_redirects=True)
-        answer.raise_for_status()
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ValueError(str(error) or type(error).__name__) from error
-    return answer.text
+    request = urllib.request.Request(url, headers={"User-Agent": "mai-plugin"})
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # only http(s) comes here
+        return str(answer.read().decode("utf-8"))

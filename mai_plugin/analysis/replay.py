@@ -1,134 +1,20 @@
-"""Policies evaluated from stored calls: what each would have answered, at what cost, without running a model.
-
-A policy is a strategy over agents that answer from the store, so that a replayed MAI is the code that runs MAI.
-"""
+"""Policies evaluated from stored calls: what each would have answered, at what cost, without running a model."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import random
-from asyncio import gather
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from mai_plugin.analysis.evidence import Step, Stored
 from mai_plugin.analysis.latency import Latency
-from mai_plugin.core import answers, strategies
-from mai_plugin.core.agent import Agent
-from mai_plugin.core.prompts import load_prompts
+from mai_plugin.analysis.policies import ASK_LARGE, STOPS, Gate, NotStored, Policy, confidence, stored_pair
 from mai_plugin.core.question import Question
-from mai_plugin.core.records import Call, Completion, Outcome, Request, Style, Usage, total
-from mai_plugin.core.strategies import AGREE_REASON, AGREE_SIMPLE, TRANSFER, Agree, Strategy
-
-ACCEPT, ASK_LARGE = "accept", "ask large"
-STOPS = (AGREE_SIMPLE, ACCEPT)
-"""Routes that end a policy at its first step: all others are escalations."""
-
-
-class NotStored(Exception):
-    """A call that a policy needs and nobody made."""
-
-    def __init__(self, step: Step) -> None:
-        super().__init__(" ".join(step))
-        self.step = step
-
-
-async def _no_model(request: Request) -> Completion:
-    raise AssertionError("a replay runs no model")
-
-
-@dataclass(frozen=True)
-class StoredAgent(Agent):
-    """A model as strategies see it, which answers from stored calls.
-
-    Attributes:
-        questions: question id -> what is stored of it.
-    """
-
-    questions: Mapping[str, Stored] = field(default_factory=dict, repr=False)
-
-    async def ask(self, question: Question, style: Style) -> Call:
-        """The stored answer in S, E or R.
-
-        Raises:
-            NotStored: there is none.
-        """
-        return self._stored(question.id, style)
-
-    async def ask_after(self, question: Question, reasoning: Call) -> Call:
-        """The stored short answer after reading that reasoning.
-
-        Raises:
-            NotStored: there is none.
-        """
-        own = reasoning.role == self.role
-        return self._stored(question.id, f"{reasoning.stage}-S2" if own else f"transfer-{reasoning.stage}")
-
-    def _stored(self, question_id: str, step: str) -> Call:
-        call = self.questions[question_id].calls.get((self.role, step))
-        if call is None:
-            raise NotStored((self.role, step))
-        return call
-
-
-async def agree_in_short_only(question: Question, small: Agent, large: Agent, agree: Agree) -> Outcome:
-    """MAI without its second step: what the short answers do not settle is transferred."""
-    s, l = await gather(small.ask(question, "S"), large.ask(question, "S"))  # noqa: E741
-    if agree(s.answer, l.answer, question.kind):
-        return Outcome(question.id, AGREE_SIMPLE, l, (s, l))
-    r = await small.ask(question, "R")
-    final = await large.ask_after(question, r)
-    return Outcome(question.id, TRANSFER, final, (s, l, r, final))
-
-
-async def mai_two_stage(question: Question, small: Agent, large: Agent, agree: Agree) -> Outcome:
-    """MAI with R(S2) in its second step (table 15): the small model sums its reasoning up before it is compared."""
-    s, l = await gather(small.ask(question, "S"), large.ask(question, "S"))  # noqa: E741
-    if agree(s.answer, l.answer, question.kind):
-        return Outcome(question.id, AGREE_SIMPLE, l, (s, l))
-    r = await small.ask(question, "R")
-    short = await small.ask_after(question, r)
-    if agree(short.answer, l.answer, question.kind):
-        return Outcome(question.id, AGREE_REASON, l, (s, l, r, short))
-    final = await large.ask_after(question, r)
-    return Outcome(question.id, TRANSFER, final, (s, l, r, short, final))
-
-
-async def confident_large(question: Question, small: Agent, large: Agent, threshold: float) -> Outcome:
-    """The large model's short answer if its log-probability is at least the threshold, else transfer."""
-    l = await large.ask(question, "S")  # noqa: E741
-    if _confidence(l) >= threshold:
-        return Outcome(question.id, ACCEPT, l, (l,))
-    r = await small.ask(question, "R")
-    final = await large.ask_after(question, r)
-    return Outcome(question.id, TRANSFER, final, (l, r, final))
-
-
-async def confident_small(question: Question, small: Agent, large: Agent, threshold: float) -> Outcome:
-    """The small model's short answer if its log-probability is at least the threshold, else the large model's."""
-    s = await small.ask(question, "S")
-    if _confidence(s) >= threshold:
-        return Outcome(question.id, ACCEPT, s, (s,))
-    l = await large.ask(question, "S")  # noqa: E741
-    return Outcome(question.id, ASK_LARGE, l, (s, l))
-
-
-def _confidence(call: Call) -> float:
-    if call.completion.logprob is None:
-        raise NotStored((call.role, "log-probability of S"))
-    return call.completion.logprob
-
-
-@dataclass(frozen=True)
-class Policy:
-    """A way to answer with the pair, and what it does, in one line."""
-
-    name: str
-    what: str
-    strategy: Strategy
+from mai_plugin.core.records import Call, Outcome, Usage, total
+from mai_plugin.core.strategies import AGREE_REASON, TRANSFER, Strategy
 
 
 @dataclass(frozen=True)
@@ -206,36 +92,7 @@ class Replay:
     def __init__(self, questions: Iterable[Stored], cost: Cost) -> None:
         self.questions = {stored.id: stored for stored in questions}
         self.cost = cost
-        prompts = load_prompts()
-        self.small = StoredAgent("small", _no_model, prompts, questions=self.questions)
-        self.large = StoredAgent("large", _no_model, prompts, questions=self.questions)
-
-    def policies(self, rules: Mapping[str, Agree] | None = None) -> list[Policy]:
-        """The policies that need no threshold.
-
-        Args:
-            rules: name -> when two answers are the same; by default the exact rule.  The variants of MAI use the first.
-        """
-        rules = rules or {"exact": answers.agree}
-        pair = {"small": self.small, "large": self.large}
-        main, *others = rules.items()
-        found = []
-        for role, agent in pair.items():
-            found += [
-                Policy(f"{role}-S", f"{role} model, short answer", partial(strategies.simple, model=agent)),
-                Policy(f"{role}-R", f"{role} model reasons", partial(strategies.reason, model=agent)),
-                Policy(f"{role}-R-S2", f"{role} model, two-stage", partial(strategies.two_stage, model=agent)),
-            ]
-        transfer = partial(strategies.transfer, reasoner=self.small, answerer=self.large)
-        mai = partial(strategies.mutual_verification, **pair)
-        return [
-            *found,
-            Policy("transfer", "small reasons, large answers", transfer),
-            Policy("MAI", f"the cascade, agreement {main[0]}", partial(mai, agree=main[1])),
-            *(Policy(f"MAI, {name}", f"agreement {name}", partial(mai, agree=agree)) for name, agree in others),
-            Policy("MAI, S only", "agree in S, else transfer", partial(agree_in_short_only, **pair, agree=main[1])),
-            Policy("MAI, R(S2)", "R(S2) in step 2 (table 15)", partial(mai_two_stage, **pair, agree=main[1])),
-        ]
+        self.small, self.large = stored_pair(self.questions)
 
     def run(self, policy: Policy, ids: Sequence[str] | None = None) -> Replayed:
         """Evaluate a policy on all questions, or on some."""
@@ -246,26 +103,16 @@ class Replay:
         """What a policy would have handed back, question by question; questions that lack a call are left out."""
         return self._outcomes(policy.strategy, None)[0]
 
-    def gates(self) -> list[tuple[str, str, Callable[[float], Strategy], str]]:
-        """Confidence gates: name, what they do, threshold -> strategy, and whose short answer they look at."""
-        pair = {"small": self.small, "large": self.large}
-        return [
-            ("gate on large", "large-S if confident, else transfer",
-             lambda threshold: partial(confident_large, **pair, threshold=threshold), "large"),
-            ("gate on small", "small-S if confident, else large-S",
-             lambda threshold: partial(confident_small, **pair, threshold=threshold), "small"),
-        ]  # fmt: skip
-
     def sweep(
         self,
-        gate: tuple[str, str, Callable[[float], Strategy], str],
+        gate: Gate,
         ids: Sequence[str],
         thresholds: Sequence[float] | None = None,
     ) -> list[Replayed]:
         """A gate at every threshold, on some questions.
 
         Args:
-            gate: one of `gates`.
+            gate: with this replay's agents.
             ids: the questions.
             thresholds: by default every confidence that occurs, at most 101 of them, evenly spread by rank, and beyond
                 both ends: accept all, accept none.
@@ -273,24 +120,23 @@ class Replay:
         Returns:
             One result per threshold; a single one, with what is missing, if the gate cannot be evaluated.
         """
-        name, what, strategy_at, role = gate
         # What each question comes to is settled by which side of the threshold it is on.
-        accepted, missing = self._outcomes(strategy_at(-math.inf), ids)
-        escalated, missing_beyond = self._outcomes(strategy_at(math.inf), ids)
+        accepted, missing = self._outcomes(gate.at(-math.inf), ids)
+        escalated, missing_beyond = self._outcomes(gate.at(math.inf), ids)
         if missing or missing_beyond or not ids:
-            return [self._replayed(name, what, {}, missing + missing_beyond)]
-        confidence = {id: _confidence(self.questions[id].calls[role, "S"]) for id in ids}
+            return [self._replayed(gate.name, gate.what, {}, missing + missing_beyond)]
+        confident = {id: confidence(self.questions[id].calls[gate.role, "S"]) for id in ids}
         if thresholds is None:
-            distinct = sorted(set(confidence.values()))
+            distinct = sorted(set(confident.values()))
             step = max(1, math.ceil(len(distinct) / 100))
             thresholds = [-math.inf, *distinct[::step], math.inf]
         return [
             replace(
                 self._replayed(
-                    name,
-                    what,
-                    {id: (accepted if confidence[id] >= threshold else escalated)[id] for id in ids},
-                    Counter(),
+                    gate.name,
+                    gate.what,
+                    {id: (accepted if confident[id] >= threshold else escalated)[id] for id in ids},
+                    {},
                 ),
                 threshold=threshold,
             )
@@ -328,9 +174,7 @@ class Replay:
         asyncio.run(answer_all())
         return outcomes, missing
 
-    def _replayed(
-        self, name: str, what: str, outcomes: Mapping[str, Outcome], missing: Mapping[Step, int]
-    ) -> Replayed:
+    def _replayed(self, name: str, what: str, outcomes: Mapping[str, Outcome], missing: Mapping[Step, int]) -> Replayed:
         calls = [call for outcome in outcomes.values() for call in outcome.calls]
         scores = [self.questions[id].scores.get(outcome.answer) for id, outcome in outcomes.items()]
         known = [score for score in scores if score is not None]

@@ -10,8 +10,10 @@ from typing import Any
 
 from rich.table import Table
 
-from mai_plugin.analysis.evidence import Pair, Step, find_pair, gather, read_kinds
+from mai_plugin.analysis.evidence import Pair, find_pair, gather, read_kinds
 from mai_plugin.analysis.latency import Latency, measured_latency, paper_latency
+from mai_plugin.analysis.policies import gates
+from mai_plugin.analysis.policies import policies as every_policy
 from mai_plugin.analysis.replay import Cost, Replay, Replayed, choose, halves
 from mai_plugin.analysis.runs import Run, load_runs
 from mai_plugin.core.strategies import Agree
@@ -104,14 +106,14 @@ def replay_store(
 
 
 def _task(task: str, replay: Replay, rules: Mapping[str, Agree] | None, seed: int) -> TaskReplay:
-    policies = replay.policies(rules)
+    policies = every_policy(replay.small, replay.large, rules)
     results = [*map(replay.run, policies), replay.oracle()]
     choosing, reporting = halves(replay.questions, seed)
     mai = next(policy for policy in policies if policy.name == "MAI")
     target = replay.run(mai, choosing).score
     gated: list[Replayed] = []
     curves: dict[str, tuple[Replayed, ...]] = {}
-    for gate in replay.gates():
+    for gate in gates(replay.small, replay.large):
         swept = replay.sweep(gate, choosing)
         chosen = choose(swept, target)
         if chosen is None or chosen.threshold is None:
@@ -119,7 +121,7 @@ def _task(task: str, replay: Replay, rules: Mapping[str, Agree] | None, seed: in
             gated.append(replace(swept[0], missing=swept[0].missing or {("any", "scored answer"): unscored}))
             continue
         thresholds = [result.threshold for result in swept if result.threshold is not None]
-        curves[gate[0]] = tuple(replay.sweep(gate, reporting, thresholds))
+        curves[gate.name] = tuple(replay.sweep(gate, reporting, thresholds))
         gated += replay.sweep(gate, reporting, [chosen.threshold])
     beside = [policy for policy in policies if policy.name in ("large-S", "MAI", "transfer")] if curves else []
     reported = (*gated, *(replay.run(policy, reporting) for policy in beside))
@@ -189,7 +191,7 @@ def notes(replayed: StoreReplay) -> list[str]:
             )
         for row in (*task.policies, *task.reported):
             if row.missing:
-                lines.append(f"{task.task}: {row.policy} is not shown: {_missing(row.missing, pair)}")
+                lines.append(f"{task.task}: {row.policy} is not shown: {_missing(row, pair)}")
             elif row.score is None and row in task.policies:
                 lines.append(
                     f"{task.task}: {row.n - row.scored:,} of {row.n:,} answers of {row.policy} were scored by no run: "
@@ -198,15 +200,17 @@ def notes(replayed: StoreReplay) -> list[str]:
     return lines
 
 
-def _missing(missing: Mapping[Step, int], pair: Pair) -> str:
+def _missing(row: Replayed, pair: Pair) -> str:
     parts = []
-    for (role, step), count in missing.items():
+    for (role, step), count in row.missing.items():
         if step == "scored answer":
             parts.append(f"no scored answer to {count:,} questions")
         elif step.startswith("log-prob"):
             parts.append(f"the engine gave no log-probability for {count:,} short answers of the {role} model")
         else:
-            parts.append(f"{count:,} calls were never made: {_making_run(role, step, pair)}")
+            # A two-stage run makes both of its calls.
+            whole = row.policy.partition("-")[2] if row.policy == f"{role}-{step}-S2" else step
+            parts.append(f"{count:,} calls were never made: {_making_run(role, whole, pair)}")
     return "; ".join(parts)
 
 
