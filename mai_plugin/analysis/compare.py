@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from rich.table import Table
 
 from mai_plugin.analysis.figures import Figure
 from mai_plugin.analysis.leaderboard import about, best
@@ -112,55 +109,3 @@ def beside_leaderboard(own: Figure, figures: Sequence[Figure], names: Sequence[s
 
 def _without_stage(way: str) -> str:
     return way.removesuffix("-S2")
-
-
-def table(comparisons: Sequence[SideBySide]) -> Table:
-    """For the terminal: a row per comparison, those of one own figure together."""
-    found = Table(title="Own scores beside others' (points)", title_justify="left")
-    for column in ("benchmark", "own", "score", "other", "theirs", "difference", "remarks"):
-        found.add_column(column, justify="right" if column in ("score", "theirs", "difference") else "left")
-    before = None
-    for one in comparisons:
-        new, before = one.own is not before, one.own
-        difference = one.difference
-        found.add_row(
-            one.own.benchmark if new else "",
-            f"{one.own.source} ({one.own.system.way})" if new else "",
-            f"{one.own.value:.1f}" if new else "",
-            f"{one.other.system}, {one.other.source}",
-            f"{one.other.value:g}",
-            "" if difference is None else f"{difference:+.1f}",
-            f"not comparable: {'; '.join(one.refused)}" if difference is None else "; ".join(one.flags),
-        )
-    return found
-
-
-def as_json(comparisons: Sequence[SideBySide], remarks: Sequence[str]) -> dict[str, Any]:
-    """Everything, for another program."""
-    return {
-        "comparisons": [
-            {
-                "own": _figure(one.own),
-                "other": _figure(one.other),
-                "difference": one.difference,
-                "not_comparable": list(one.refused),
-                "flags": list(one.flags),
-            }
-            for one in comparisons
-        ],
-        "remarks": list(remarks),
-    }
-
-
-def _figure(figure: Figure) -> dict[str, Any]:
-    return {
-        "source": figure.source,
-        "models": list(figure.system.sizes),
-        "way": figure.system.way,
-        "benchmark": figure.benchmark,
-        "split": figure.split,
-        "metric": figure.metric,
-        "harness": figure.harness,
-        "n": figure.n,
-        "value": figure.value,
-    }

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from mai_plugin.analysis.benchmarks import PAPER, find_task
+from mai_plugin.analysis.measures import form, toy
 from mai_plugin.analysis.paper import SOURCE, model_size, paper, reported
 from mai_plugin.analysis.runs import Run
-from mai_plugin.resources import SHIPPED_MODELS
+from mai_plugin.analysis.scores import ScoredRun
 
 
 @dataclass(frozen=True)
@@ -62,54 +62,40 @@ class Figure:
     remarks: tuple[str, ...] = ()
 
 
-def own_figures(run: Run, scores: Mapping[str, float]) -> tuple[list[Figure], list[str]]:
-    """A run's scores as figures.
-
-    Args:
-        run: the run.
-        scores: task -> the harness's aggregate of the task's headline metric, in points.
-
-    Returns:
-        The figures, and remarks on tasks that are no benchmark of the paper.
-    """
+def own_figures(scored: ScoredRun) -> tuple[list[Figure], list[str]]:
+    """A run's scores as figures, and remarks on tasks that give none."""
+    run = scored.run
     system = run_system(run)
-    found, remarks = [], []
-    for task_name, value in scores.items():
-        task = find_task(task_name)
-        if task is None:
-            remarks.append(f"{run.name}: task {task_name} is none of the benchmarks that others' figures are known for")
+    found, remarks = [], [f"{run.name}, {task}: not scored: {why}" for task, why in scored.unscored.items()]
+    for name, score in scored.scores.items():
+        task = find_task(name)
+        if task is None or task.key != score.metric:
+            remarks.append(f"{run.name}, {name} ({score.metric}): none of the benchmarks that others' figures are for")
             continue
-        n = sum(sample.task == task_name for sample in run.samples.values())
         found.append(
             Figure(
-                system, task.benchmark, value, task.metric, task.split, run.name, task.harness, task.scorer, n, task.n
+                system, task.benchmark, score.value, task.metric, task.split, run.name, task.harness, task.scorer,
+                len(score.scores), task.n,
             )
-        )
+        )  # fmt: skip
     return found, remarks
 
 
 def run_system(run: Run) -> System:
     """What answered in a run: its models and the way, which its routes tell."""
-    models: Mapping[str, Any] = run.settings["models"]
+    models = run.settings["models"]
     names = [models[role]["name"] for role in ("small", "large", "model") if role in models]
     known = [model_size(name) for name in names]
     families = {found[0] if found else None for found in known}
-    routes = {sample.route for sample in run.samples.values()} - {None}
-    if run.strategy == "mutual_verification":
-        way = "MAI"
-    elif run.strategy == "transfer":
-        stages = {call.stage for sample in run.samples.values() for call in sample.calls} & {"E", "R"}
-        way = f"transfer-{'-'.join(sorted(stages))}"
-    else:
-        way = "-".join(sorted(map(str, routes)))
-        tasks = {task.rpartition("_mai_")[2].upper() for task in run.tasks if "_mai_" in task}
-        if way == "S" and len(tasks) == 1:  # the task itself asks in E or R
-            way = tasks.pop()
+    way = form(run)
+    tasks = {task.rpartition("_mai_")[2].upper() for task in run.tasks if "_mai_" in task}
+    if way == "S" and len(tasks) == 1:  # the task itself asks in E or R
+        way = tasks.pop()
     return System(
         family=families.pop() if len(families) == 1 else None,
         sizes=tuple(found[1] if found else _last(name) for found, name in zip(known, names, strict=True)),
         way=way,
-        toy=run.engine == "scripted" or any(name in SHIPPED_MODELS or "mai-tiny" in name for name in names),
+        toy=toy(run) is not None,
     )
 
 

@@ -8,18 +8,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
+from mai_plugin.analysis.benchmarks import find_task
 from mai_plugin.analysis.evidence import Pair, find_pair, gather, read_kinds
 from mai_plugin.analysis.latency import Latency, measured_latency, paper_latency
 from mai_plugin.analysis.policies import gates
 from mai_plugin.analysis.policies import policies as every_policy
+from mai_plugin.analysis.render import to_terminal
 from mai_plugin.analysis.replay import Cost, Replay, Replayed, choose, halves
 from mai_plugin.analysis.runs import Run, load_runs
+from mai_plugin.analysis.scores import score
+from mai_plugin.analysis.tables import COUNT, TOKENS, Cell, Column, Table
 from mai_plugin.core.strategies import Agree
+from mai_plugin.settings import agreement
 
-Scorer = Callable[[Sequence[Run]], Sequence[Run]]
-"""Sets the scores of runs' samples (`Sample.score`) from what a harness wrote."""
+Scorer = Callable[[Run], Run]
+"""Sets the scores of a run's samples (`Sample.score`) from what a harness wrote."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +63,12 @@ def replay_store(
     runs: Sequence[str] = (),
     small: str | None = None,
     large: str | None = None,
+    results: Sequence[Path] = (),
     scorer: Scorer | None = None,
     latency: str = "measured",
     overhead_s: float = 0.0,
     parallel: bool = False,
-    rules: Mapping[str, Agree] | None = None,
+    agreements: Sequence[str] = ("exact", "relaxed"),
     seed: int = 0,
 ) -> StoreReplay:
     """Evaluate every policy from a call store.
@@ -73,23 +77,27 @@ def replay_store(
         path: the store's file or folder.
         runs: names or ids of the runs whose calls may be used; all by default.
         small, large: the pair, where the store has several.
-        scorer: joins the harness's scores; without one only the scores that runs have already are used.
+        results: folders that lmms-eval wrote to; by default those that the runs remember.
+        scorer: joins the scores of another harness instead.
         latency: `measured` (least squares over the stored calls) or `paper` (its table 4).
         overhead_s: for `paper`, seconds added to every call.
         parallel: count the two short answers of a cascade as made at the same time.
-        rules: name -> agreement.
+        agreements: when two answers are the same, as in `Settings`; the variants of MAI use the first.
         seed: of the halves for confidence gates.
 
     Raises:
-        ValueError: no such store, run or pair, a latency that is neither, or measured calls that allow no fit.
+        ValueError: no such store, run, pair or agreement, a latency that is neither, measured calls that allow no fit,
+            or scores that do not fit a run.
     """
     if latency not in ("measured", "paper"):
         raise ValueError(f"--latency {latency}: it may be measured or paper")
     if overhead_s and latency == "measured":
         raise ValueError("--overhead goes with --latency paper: measured times have what there is already")
-    loaded: Sequence[Run] = load_runs(path, runs)
+    rules = {name: agreement(name) for name in agreements}
+    loaded = load_runs(path, runs)
     pair = find_pair(loaded, small, large)
-    stored, remarks = gather(scorer(loaded) if scorer else loaded, pair, read_kinds(path, loaded))
+    scored = [scorer(run) if scorer else score(run, results).run for run in loaded]
+    stored, remarks = gather(scored, pair, read_kinds(path, loaded))
     if not stored:
         raise ValueError(f"{path} holds no answered question of {pair.names['small']} and {pair.names['large']}")
     fits: dict[str, Latency]
@@ -105,7 +113,7 @@ def replay_store(
     return StoreReplay(pair, cost, tuple(remarks), tasks, seed)
 
 
-def _task(task: str, replay: Replay, rules: Mapping[str, Agree] | None, seed: int) -> TaskReplay:
+def _task(task: str, replay: Replay, rules: Mapping[str, Agree], seed: int) -> TaskReplay:
     policies = every_policy(replay.small, replay.large, rules)
     results = [*map(replay.run, policies), replay.oracle()]
     choosing, reporting = halves(replay.questions, seed)
@@ -130,35 +138,45 @@ def _task(task: str, replay: Replay, rules: Mapping[str, Agree] | None, seed: in
     return TaskReplay(task, len(replay.questions), tuple(results), len(reporting), reported, curves)
 
 
+_COLUMNS = (
+    Column("policy"), Column("score"), Column("tokens small", COUNT), Column("tokens large", COUNT),
+    Column("calls", COUNT), Column("modelled s", TOKENS), Column("escalated", ".1%"), Column("routes"),
+)  # fmt: skip
+
+
 def tables(replayed: StoreReplay) -> list[Table]:
-    """Two tables per task for the terminal: all questions, and the half that gates are reported on."""
+    """Two tables per task: all questions, and the half that gates are reported on."""
     found = []
     for task in replayed.tasks:
-        found.append(_table(f"{task.task}: {task.n:,} questions, replayed from stored calls", task.policies))
+        title = f"{task.task}: {task.n:,} questions, replayed from stored calls"
+        found.append(Table(f"replay-{task.task}", title, _COLUMNS, _rows(task.policies)))
         if task.curves:
             title = f"{task.task}: the {task.n_reported:,} questions that no threshold was chosen on"
-            found.append(_table(title, task.reported))
-    return [table for table in found if table.row_count]
+            found.append(Table(f"gates-{task.task}", title, _COLUMNS, _rows(task.reported)))
+    return [replace(table, notes=tuple(notes(replayed))) if table is found[-1] else table for table in found]
 
 
-def _table(title: str, rows: Sequence[Replayed]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for column in ("policy", "score", "tokens small", "tokens large", "calls", "modelled s", "escalated", "routes"):
-        table.add_column(column, justify="left" if column in ("policy", "routes") else "right", no_wrap=True)
-    for row in rows:
-        if row.missing:
-            continue
-        threshold = "" if row.threshold is None else f" at {row.threshold:.3g}"
-        table.add_row(
-            row.policy + threshold,
+def show(replayed: StoreReplay) -> None:
+    """Print everything on the terminal."""
+    to_terminal(tables(replayed))
+
+
+def _rows(results: Sequence[Replayed]) -> tuple[tuple[Cell, ...], ...]:
+    return tuple(
+        (
+            row.policy + ("" if row.threshold is None else f" at {row.threshold:.3g}"),
             _score(row),
-            *(f"{row.usage[role].output_tokens:,}" for role in ("small", "large")),
-            f"{sum(usage.calls for usage in row.usage.values()):,}",
-            f"{row.seconds:,.1f}",
-            "" if row.escalated is None else f"{row.escalated:.1%}",
-            ", ".join(f"{route} {count:,}" for route, count in row.routes.items()) if row.escalated is not None else "",
+            *(row.usage[role].output_tokens for role in ("small", "large")),
+            sum(usage.calls for usage in row.usage.values()),
+            row.seconds,
+            row.escalated,
+            ", ".join(f"{route} {count:,}" for route, count in row.routes.items())
+            if len(row.routes) > 1 and row.policy != "oracle"
+            else "",
         )
-    return table
+        for row in results
+        if not row.missing
+    )
 
 
 def _score(row: Replayed) -> str:
@@ -183,7 +201,14 @@ def notes(replayed: StoreReplay) -> list[str]:
         f"modelled time: sum over calls of a + b n, n output tokens: {fits}; short answers of a cascade {order}",
         *replayed.remarks,
     ]
+    if not any(row.scored for task in replayed.tasks for row in task.policies):
+        lines.append(
+            "no answer is scored: run lmms-eval with --output_path and --log_samples, or name its folder: --results"
+        )
     for task in replayed.tasks:
+        known = find_task(task.task)
+        if known and known.metric in ("F1", "circular accuracy"):
+            lines.append(f"{task.task}: its headline score is {known.metric}; here it is the mean over its questions")
         if task.curves:
             lines.append(
                 f"{task.task}: gates' thresholds (on the summed log-probability of the short answer) are the cheapest "
@@ -192,7 +217,7 @@ def notes(replayed: StoreReplay) -> list[str]:
         for row in (*task.policies, *task.reported):
             if row.missing:
                 lines.append(f"{task.task}: {row.policy} is not shown: {_missing(row, pair)}")
-            elif row.score is None and row in task.policies:
+            elif row.scored and row.score is None and row in task.policies:
                 lines.append(
                     f"{task.task}: {row.n - row.scored:,} of {row.n:,} answers of {row.policy} were scored by no run: "
                     f"{_scoring_run(row.policy, pair)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -104,20 +104,15 @@ def _keeping(store: Store, engine: ScriptedEngine, identity: str) -> Generate:
     return generate
 
 
-def scorer(gold: Mapping[str, str]) -> Callable[[Sequence[Run]], list[Run]]:
+def scorer(gold: Mapping[str, str]) -> Callable[[Run], Run]:
     """Scores by equality with the right answer, in place of a harness."""
 
-    def score(runs: Sequence[Run]) -> list[Run]:
-        return [
-            replace(
-                run,
-                samples={
-                    id: replace(sample, score=None if sample.returned is None else float(sample.returned == gold[id]))
-                    for id, sample in run.samples.items()
-                },
-            )
-            for run in runs
-        ]
+    def score(run: Run) -> Run:
+        samples = {
+            id: replace(sample, score=None if sample.returned is None else float(sample.returned == gold[id]))
+            for id, sample in run.samples.items()
+        }
+        return replace(run, samples=samples)
 
     return score
 
