@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -44,6 +44,44 @@ def presets() -> None:
         content = yaml.safe_load((task_configs() / "presets" / f"{name}.yaml").read_text(encoding="utf-8"))
         models = " + ".join(str(content[role]) for role in ("small", "large", "model") if role in content)
         typer.echo(f"{name:<22} {models_of[content['strategy']]:<13} {models}")
+
+
+@app.command()
+def report(
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Names or ids of runs; the latest of every name if none are given.")
+    ] = None,
+    store: Annotated[Path, typer.Option(help="Call store: its file or folder.")] = Path("mai_runs"),
+    results: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder that lmms-eval wrote to, if it has moved; may be given several times."),
+    ] = None,
+    baseline: Annotated[str | None, typer.Option(help="Run to compare the others with, question by question.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write a CSV file per table to this folder, or one X.csv.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the tables as Markdown to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write one page with tables and pictures to this folder.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Write pictures (PNG and SVG) to this folder.")] = None,
+) -> None:
+    """Scores, output tokens, routes, latency and speed-up of stored runs, in tables of the paper's shape."""
+    try:
+        from mai_plugin.analysis.report import Outputs, make_report, write_report
+
+        outputs = Outputs(json, csv, markdown, html, plots)
+        write_report(make_report(store, runs or [], results or [], baseline), outputs)
+    except ValueError as error:
+        _fail(str(error))
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("scipy", "numpy", "matplotlib", "jinja2"):
+            raise
+        _fail(f"{error}; pip install 'mai-plugin[plots]'")
+    for path in outputs.written:
+        typer.echo(path)
+
+
+def _fail(reason: str) -> NoReturn:
+    typer.echo(f"mai: {reason}", err=True)
+    raise typer.Exit(1)
 
 
 if __name__ == "__main__":
