@@ -36,7 +36,7 @@ ROUTE_STYLES = {"agree-simple": (SKY, ""), "agree-reason": (GREEN, "///"), "tran
 STAGE_STYLES = {
     ("small", "S"): (SKY, ""), ("small", "E"): (GREEN, ".."), ("small", "R"): (GREEN, "///"),
     ("large", "S"): (BLUE, ""), ("large", "final"): (RED, "\\\\\\"),
-    ("model", "S"): (YELLOW, ""), ("model", "E"): (PURPLE, ".."), ("model", "R"): (ORANGE, "///"),
+    ("model", "S"): (YELLOW, ""), ("model", "E"): (PURPLE, ".."), ("model", "R"): (ORANGE, "xxx"),
     ("model", "final"): (RED, "\\\\\\"),
 }  # fmt: skip
 OTHER_STYLES = ((PURPLE, "++"), (YELLOW, "oo"), (BLACK, ""))
