@@ -26,6 +26,8 @@ from mai_plugin.resources import SHIPPED_MODELS, task_configs
 StrategyName = Literal["mutual_verification", "single", "transfer"]
 DEFAULT_PRESET = "MAI-Qwen3VL-2B-8B"
 AGREEMENTS: dict[str, Agree] = {"exact": answers.agree, "relaxed": answers.agree_relaxed}
+STORE_FILE = "calls.sqlite"
+"""The call store's name in a folder."""
 AUTO_BATCH_SIZE = 16
 """What `batch_size=auto` stands for."""
 
@@ -38,7 +40,7 @@ _ARGS: dict[str, tuple[str, ...]] = {
 }
 _COMMON = (
     "preset", "engine", "engine_args", "device", "dtype", "batch_size",
-    "prompts", "max_reasoning_tokens", "concurrency", "raw", "store",
+    "prompts", "max_reasoning_tokens", "concurrency", "raw", "store", "reuse",
 )  # fmt: skip
 _EXAMPLE = '{"dtype":"bfloat16"}'
 _FROM_HARNESS = ("batch_size", "device")  # given by harnesses whether or not an engine has a use for them
@@ -79,7 +81,8 @@ class Settings:
         max_reasoning_tokens: limit on E and R answers.
         concurrency: questions in flight.
         raw: hand back the final text as the model wrote it instead of the bare answer.
-        store: folder that keeps every call of a run, see `run.journal`; None to keep nothing (`store=off`).
+        store: the call store's file, see `run.store`; None to keep nothing (`store=off`).
+        reuse: take calls that are in the store from there; False makes each anew, and keeps it too.
     """
 
     name: str
@@ -93,7 +96,8 @@ class Settings:
     max_reasoning_tokens: int = 2048
     concurrency: int = 64
     raw: bool = False
-    store: Path | None = Path("mai_runs")
+    store: Path | None = Path("mai_runs", STORE_FILE)
+    reuse: bool = True
 
     @classmethod
     def from_args(cls, strategy: StrategyName, args: Mapping[str, Any]) -> Settings:
@@ -145,6 +149,7 @@ class Settings:
             concurrency=_positive(merged, "concurrency", cls.concurrency),
             raw=_flag(merged, "raw"),
             store=_store(merged),
+            reuse=_flag(merged, "reuse", cls.reuse),
         )
 
 
@@ -246,8 +251,8 @@ def _positive(args: Mapping[str, Any], key: str, default: int) -> int:
     return number
 
 
-def _flag(args: Mapping[str, Any], key: str) -> bool:
-    value = args.get(key, False)
+def _flag(args: Mapping[str, Any], key: str, default: bool = False) -> bool:
+    value = args.get(key, default)
     flags = {"true": True, "false": False, "1": True, "0": False}
     if str(value).lower() not in flags:
         raise ValueError(f"argument {key}={value!r} must be true or false")
@@ -276,7 +281,10 @@ def _agreement(name: str) -> Agree:
 def _store(args: Mapping[str, Any]) -> Path | None:
     if args.get("store") in ("off", False):
         return None
-    return Path(_text(args, "store")) if "store" in args else Settings.store
+    if "store" not in args:
+        return Settings.store
+    path = Path(_text(args, "store")).expanduser()
+    return path if path.suffix in (".sqlite", ".db") else path / STORE_FILE
 
 
 def _did_you_mean(word: str, known: list[str] | tuple[str, ...]) -> str:

@@ -80,6 +80,23 @@ def test_batch_size() -> None:
         cascade(batch_size="many")
 
 
+@pytest.mark.parametrize(
+    ("given", "file"),
+    [({}, "mai_runs/calls.sqlite"), ({"store": "runs"}, "runs/calls.sqlite"), ({"store": "a/b.sqlite"}, "a/b.sqlite"),
+     ({"store": "b.db"}, "b.db"), ({"store": "~/x"}, str(Path.home() / "x" / "calls.sqlite"))],
+)  # fmt: skip
+def test_store(given: dict[str, object], file: str) -> None:
+    assert cascade(**given).store == Path(file)
+
+
+def test_store_off_and_reuse() -> None:
+    assert cascade(store="off").store is None
+    assert cascade().reuse is True
+    assert cascade(reuse="false").reuse is False
+    with pytest.raises(ValueError, match="argument reuse='no' must be true or false"):
+        cascade(reuse="no")
+
+
 def test_a_preset_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("strategy: mutual_verification\nsmall: a\nlarge: b\nmax_reasoning_tokens: 99\n")

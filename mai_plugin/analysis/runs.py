@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mai_plugin.core.records import Call, Usage, total
-from mai_plugin.run.store import VERSION, completion, unpack
+from mai_plugin.run.store import VERSION, checksum, completion, unpack
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,15 @@ def load_runs(path: Path, wanted: Sequence[str] = ()) -> list[Run]:
 
 
 def _choose(rows: Sequence[sqlite3.Row], wanted: Sequence[str], file: Path) -> list[sqlite3.Row]:
-    leading = [row for row in rows if row["part_of"] == row["id"]]
+    # One row per run: rank 0's, or another's where that was lost before it wrote anything.
+    leading = list({row["part_of"]: row for row in sorted(rows, key=lambda row: row["part_of"] == row["id"])}.values())
+    leading.sort(key=lambda row: (row["started_at"], row["id"]))
     if not wanted:
         return leading
     chosen = []
     for name in wanted:
         named = [row for row in leading if row["name"] == name]
-        begun = [row for row in leading if row["id"].startswith(name)]
+        begun = [row for row in leading if row["part_of"].startswith(name)]
         if named:
             chosen.append(named[-1])
         elif len(begun) == 1:
@@ -147,16 +149,18 @@ def _choose(rows: Sequence[sqlite3.Row], wanted: Sequence[str], file: Path) -> l
 
 
 def _run(connection: sqlite3.Connection, rows: Sequence[sqlite3.Row], row: sqlite3.Row) -> Run:
-    parts = [part for part in rows if part["part_of"] == row["id"]]
+    parts = [part for part in rows if part["part_of"] == row["part_of"]]
     samples = {sample.question_id: sample for part in parts for sample in _samples(connection, part["id"])}
-    finished = all(part["finished_at"] for part in parts)
+    environment = json.loads(row["environment"])
+    # A rank that was lost before it wrote anything has no row.
+    finished = len(parts) >= environment.get("world_size", 1) and all(part["finished_at"] for part in parts)
     return Run(
-        id=row["id"],
+        id=row["part_of"],
         name=row["name"],
         strategy=row["strategy"],
         engine=row["engine"],
         settings=json.loads(row["settings"]),
-        environment=json.loads(row["environment"]),
+        environment=environment,
         started_at=row["started_at"],
         finished=finished,
         wall_s=max(part["wall_s"] for part in parts) if finished else None,
@@ -168,12 +172,15 @@ def _samples(connection: sqlite3.Connection, run: str) -> Iterator[Sample]:
     calls: dict[str, list[Call]] = {}
     for row in connection.execute(
         "SELECT outcome_calls.question_id, role, outcome_calls.stage, answer, reused, id, text, prompt_tokens, "
-        "cached_tokens, output_tokens, ttft_s, e2e_s, finish_reason, logprob "
+        "cached_tokens, output_tokens, ttft_s, e2e_s, finish_reason, logprob, checksum "
         "FROM outcome_calls JOIN calls ON call = id WHERE run = ? ORDER BY outcome_calls.question_id, position",
         (run,),
     ):
         question_id, role, stage, answer, reused, call_id = tuple(row)[:6]
-        done = completion((*tuple(row)[6:], bool(reused), call_id))
+        *columns, kept = tuple(row)[6:]
+        if checksum(columns) != kept:
+            raise sqlite3.DatabaseError(f"it is damaged, call {call_id} is not what was written")
+        done = completion((*columns, bool(reused), call_id))
         calls.setdefault(question_id, []).append(Call(role, stage, done, _text(answer)))
     for row in connection.execute("SELECT * FROM outcomes WHERE run = ?", (run,)):
         yield Sample(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import torch
 from lmms_eval.api.instance import GenerationResult, Instance, TokenCounts
@@ -18,11 +18,14 @@ from PIL import ImageFile
 
 from mai_plugin.core.question import Question
 from mai_plugin.core.records import Image, Message, Outcome, Part, Usage
+from mai_plugin.harness.registration import take_results_folder
+from mai_plugin.run.provenance import new_run_id
 from mai_plugin.run.runner import Failure, Item
 from mai_plugin.run.session import Session
 from mai_plugin.run.summary import Summary
 from mai_plugin.settings import Settings, StrategyName
 
+T = TypeVar("T")
 Report = tuple[Summary, list[tuple[str, str, Usage]], list[str]]
 """What a rank tells the others: its summary, its calls (role, task, tokens), and its failures."""
 
@@ -43,9 +46,9 @@ class _MaiModel(lmms):  # type: ignore[misc]
             self.settings = settings_for(self.model_id, args)
         except ValueError as error:
             _stop(str(error))
-        self.session = self._open()
         self._rank = int(os.environ.get("RANK", 0))
         self._world_size = int(os.environ.get("WORLD_SIZE", 1))
+        self.session = self._open()
         self._greedy_said = False
         self._truncated: list[str] = []
 
@@ -69,9 +72,24 @@ class _MaiModel(lmms):  # type: ignore[misc]
         self._truncated.clear()
         # Ranks with fewer documents get copies of a request, so that all ranks make as many; nobody reads the answers.
         wanted = [request for request in requests if not (request.metadata or {}).get("__padding_only__")]
-        if self.session.journal:
-            eval_logger.info(f"mai: each question's calls go to {self.session.journal.path}")
-        results, summary = self.session.run([self._item(request) for request in wanted], progress=self.rank == 0)
+        run_ids = self._gather(new_run_id(self.settings.name))  # so that the ranks' runs are one from the start
+        rank, folder = min(self.rank, len(run_ids) - 1), take_results_folder()
+        harness = {
+            "harness": "lmms-eval",
+            "results": folder and str(folder),
+            "rank": rank,
+            "world_size": len(run_ids),
+        }
+        try:
+            results, summary = self.session.run(
+                [self._item(request) for request in wanted],
+                progress=self.rank == 0,
+                harness=harness,
+                run_id=run_ids[rank],
+                part_of=run_ids[0],
+            )
+        except ValueError as error:
+            _stop(str(error))
         if self._truncated:
             count, first = len(self._truncated), self._truncated[0]
             eval_logger.warning(
@@ -84,23 +102,26 @@ class _MaiModel(lmms):  # type: ignore[misc]
             for call in outcome.calls
         ]
         # All ranks stop together or not at all, and what is reported is the cost of all of them.
-        ranks = self._gather((summary, calls, [str(result) for result in results if isinstance(result, Failure)]))
+        report: Report = (summary, calls, [str(result) for result in results if isinstance(result, Failure)])
+        ranks = self._gather(report)
         everything = Summary.merge([summary for summary, _, _ in ranks])
         if self.rank == 0:
             eval_logger.info(f"mai: {self.settings.name}: {everything}")
         failures = [failure for _, _, failed in ranks for failure in failed]
         if failures:
-            kept = f"; all answers are in {self.session.journal.path.parent}" if self.session.journal else ""
+            recorder = self.session.recorder
+            kept = f"; the calls of all others are kept in {recorder.store.path.absolute()}" if recorder else ""
             self.session.close()
             many = f"{len(failures)} of {len(failures) + everything.questions} questions could not be answered"
             _stop(f"{many}, so there is no score; first: {failures[0]}{kept}")
 
-        for _, made, _ in ranks:
-            for role, task, usage in made:
+        for _, spent, _ in ranks:
+            for role, task, usage in spent:
                 # Its total adds reasoning tokens to output tokens, of which ours are a part: they are not given apart.
                 log_usage(self.settings.models[role].name, task, usage.prompt_tokens, usage.output_tokens)
-        written = sum(usage.output_tokens for usage in everything.usage.values())
-        log_metrics(everything.wall_s, written, written / max(everything.wall_s, 1e-9), everything.as_metrics())
+        # The harness divides the one by the other, so tokens that were written in another run must not count here.
+        made = everything.made_tokens
+        log_metrics(everything.wall_s, made, made / max(everything.wall_s, 1e-9), everything.as_metrics())
 
         answered = iter(outcomes)
         return [
@@ -110,11 +131,15 @@ class _MaiModel(lmms):  # type: ignore[misc]
 
     def _open(self) -> Session:
         try:
-            return Session(self.settings)
+            session = Session(self.settings)
         except ValueError as error:
             _stop(str(error))
+        if session.recorder and self.rank == 0:
+            reuse = "what it holds is not asked again" if self.settings.reuse else "each is made anew (reuse=false)"
+            eval_logger.info(f"mai: calls are kept in {session.recorder.store.path.absolute()}; {reuse}")
+        return session
 
-    def _gather(self, mine: Report) -> list[Report]:
+    def _gather(self, mine: T) -> list[T]:
         """What every rank has to say, in the order of the ranks."""
         if self.world_size == 1 or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return [mine]

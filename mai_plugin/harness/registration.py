@@ -6,6 +6,7 @@ Light on purpose: every `lmms-eval` command imports this, whichever model it run
 from __future__ import annotations
 
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mai_plugin.resources import task_configs
@@ -25,7 +26,7 @@ def manifests() -> list[ModelManifest]:
     from lmms_eval.models.registry_v2 import ModelManifest
 
     _add_tasks()
-    _name_result_folders()
+    _name_results()
     return [ModelManifest(model_id=name, chat_class_path=path) for name, path in MODELS.items()]
 
 
@@ -46,13 +47,23 @@ def _add_tasks() -> None:
     TaskManager.initialize_tasks = initialize_tasks
 
 
-def _name_result_folders() -> None:
-    """File results under the preset, or the models and the strategy.
+_results_folder: Path | None = None
+
+
+def take_results_folder() -> Path | None:
+    """Where lmms-eval will write the results of the evaluation that it has begun, None if nowhere.  Asked once each."""
+    global _results_folder
+    folder, _results_folder = _results_folder, None
+    return folder
+
+
+def _name_results() -> None:
+    """File results under the preset, or the models and the strategy, and note the folder for `take_results_folder`.
 
     lmms-eval takes the text behind the first `model=`, `path=` or `engine=` that it finds in the arguments: a
     cascade would be filed under its engine.
     """
-    from lmms_eval.loggers.evaluation_tracker import GeneralConfigTracker
+    from lmms_eval.loggers.evaluation_tracker import EvaluationTracker, GeneralConfigTracker
     from lmms_eval.utils import sanitize_model_name, simple_parse_args_string
 
     original = GeneralConfigTracker.log_experiment_args
@@ -61,13 +72,26 @@ def _name_result_folders() -> None:
 
     @wraps(original)
     def log_experiment_args(self: Any, model_source: Any, model_args: Any, *args: Any, **kwargs: Any) -> None:
+        global _results_folder
         original(self, model_source, model_args, *args, **kwargs)
+        _results_folder = None
         if model_source in MODELS:
             from mai_plugin.harness.lmms_eval import settings_for
 
             given = simple_parse_args_string(model_args) if isinstance(model_args, str) else dict(model_args or {})
             self.model_name = settings_for(model_source, given).name
             self.model_name_sanitized = sanitize_model_name(self.model_name)
+            if output := getattr(self, "mai_output_path", None):
+                _results_folder = (Path(output) / self.model_name_sanitized).absolute()
 
     log_experiment_args.names_mai_results = True  # type: ignore[attr-defined]
     GeneralConfigTracker.log_experiment_args = log_experiment_args
+
+    make = EvaluationTracker.__init__
+
+    @wraps(make)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        self.general_config_tracker.mai_output_path = self.output_path  # which does not know it by itself
+
+    EvaluationTracker.__init__ = __init__

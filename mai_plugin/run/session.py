@@ -7,19 +7,22 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
+from typing import Any
 
 from tqdm import tqdm
 
 from mai_plugin.core import strategies
-from mai_plugin.core.agent import Agent
+from mai_plugin.core.agent import Agent, Generate
 from mai_plugin.core.question import Question
 from mai_plugin.core.records import Message, Outcome, Style
 from mai_plugin.core.strategies import Strategy
 from mai_plugin.engines.base import Engine, load_engine
-from mai_plugin.run.journal import Journal
+from mai_plugin.run.identity import model_identity
+from mai_plugin.run.provenance import new_run_id
+from mai_plugin.run.recorder import Recorder
 from mai_plugin.run.runner import Failure, Item, Result, run
 from mai_plugin.run.summary import Summary
 from mai_plugin.settings import Settings
@@ -49,26 +52,35 @@ class Session:
         engines: role to engine, to use engines that are loaded already; they are closed with the session.
 
     Raises:
-        ValueError: a model cannot be loaded.
+        ValueError: a model cannot be loaded, or the call store cannot be opened.
     """
 
     def __init__(self, settings: Settings, engines: dict[str, Engine] | None = None) -> None:
         self.settings = settings
-        self.journal = Journal(settings.store, settings.name) if settings.store else None
+        self.recorder = Recorder(settings.store, settings.reuse) if settings.store else None
         self.engines: dict[str, Engine] = engines or {}
+        self._identities: dict[str, str] = {}
+        generate: dict[str, Generate] = {}
         try:
             for role, model in settings.models.items():  # one after the other: loaders share global state
                 if role not in self.engines:
                     self.engines[role] = load_engine(settings.engine, model.source, model.args, model.hints)
+                engine = self.engines[role]
+                generate[role] = engine.generate
+                if self.recorder:
+                    self._identities[role] = model_identity(settings.engine, model, engine)
+                    generate[role] = self.recorder.keeping(engine, settings.engine, self._identities[role])
         except BaseException:
             for engine in self.engines.values():
                 engine.close()
-            if self.journal:
-                self.journal.close(discard=True)
+            if self.recorder:
+                self.recorder.close()
             raise
+        if self.recorder:
+            log.info("mai: calls are kept in %s", self.recorder.store.path.absolute())
         agents = {
-            role: Agent(role, engine.generate, settings.prompts, settings.max_reasoning_tokens)
-            for role, engine in self.engines.items()
+            role: Agent(role, generate[role], settings.prompts, settings.max_reasoning_tokens)
+            for role in settings.models
         }
         self.strategy = build_strategy(settings, agents)
         self._unknown_requests: set[str] = set()
@@ -97,23 +109,46 @@ class Session:
             )  # fmt: skip
         return question
 
-    def run(self, items: Sequence[Item], *, progress: bool = True) -> tuple[list[Result], Summary]:
+    def run(
+        self,
+        items: Sequence[Item],
+        *,
+        progress: bool = True,
+        harness: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+        part_of: str | None = None,
+    ) -> tuple[list[Result], Summary]:
         """Answer questions, `settings.concurrency` at a time, with a progress bar.
 
         A question that fails is reported at once, by its id; the others go on.  Ctrl-C cancels what is in flight.
 
+        Args:
+            items: the questions.
+            progress: whether to show the bar.
+            harness: kept with the run, see `describe_environment`.
+            run_id: the run's id in the store; default: a new one.
+            part_of: rank 0's run id, where several ranks make one run together.
+
         Returns:
             A result per item, in order, and the run's summary.
+
+        Raises:
+            ValueError: the session is closed, or the call store cannot be written.
         """
         if self.closed:
             raise ValueError("the session is closed: its models are gone, open another one")
+        recorder = self.recorder
+        if recorder:
+            tasks = list(dict.fromkeys(item.question_id.rpartition("/")[0] for item in items))
+            run_id = run_id or new_run_id(self.settings.name)
+            recorder.begin(run_id, self.settings, self._identities, tasks, harness or {}, part_of)
         started = time.perf_counter()
         routes: dict[str, int] = {}
         with tqdm(total=len(items), desc=self.settings.name, unit="question", disable=not progress) as bar:
 
             def take(result: Result) -> None:
-                if self.journal:
-                    self.journal.write(result, None if isinstance(result, Failure) else self.text(result))
+                if recorder:
+                    recorder.add(result, "" if isinstance(result, Failure) else self.text(result))
                 if isinstance(result, Failure):
                     tqdm.write(f"mai: {result}", file=sys.stderr)
                 else:
@@ -129,7 +164,10 @@ class Session:
             except BaseException:  # Ctrl-C lands here, in the main thread, while the loop's thread still works
                 future.cancel()
                 raise
-        return results, Summary.of(results, time.perf_counter() - started)
+        wall_s = time.perf_counter() - started
+        if recorder:
+            recorder.end(wall_s)
+        return results, Summary.of(results, wall_s)
 
     def text(self, outcome: Outcome) -> str:
         """What to hand to a scorer: the bare answer, or the text as the model wrote it (`raw`)."""
@@ -146,9 +184,9 @@ class Session:
             return
         for engine in self.engines.values():
             engine.close()
-        if self.journal:
-            self.journal.close()
         asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
+        if self.recorder:
+            self.recorder.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,7 +24,8 @@ from mai_plugin.core.records import Completion, Outcome, Request
 from mai_plugin.engines.images import pixel_digest
 
 VERSION = 1
-FILE = "calls.sqlite"
+WAIT_S = 60.0
+"""How long a process waits for another one that is writing."""
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -41,6 +45,7 @@ CREATE TABLE calls (
     e2e_s REAL NOT NULL,
     finish_reason TEXT NOT NULL,
     logprob REAL,
+    checksum INTEGER NOT NULL,      -- of the columns from text to logprob; see `checksum`
     made_at TEXT NOT NULL           -- UTC, ISO 8601
 );
 CREATE INDEX calls_by_key ON calls (key);
@@ -94,32 +99,71 @@ class Store:
         self.path = path
         self._lock = threading.Lock()
         advice = "give another file (store=PATH), or store=off"
+        if path.is_dir():
+            raise ValueError(f"call store {path} is a folder; {advice}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
-            # WAL: a call is a short append that survives a killed process, and readers do not wait for writers.
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            version = self._version()
-            state = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        except (OSError, sqlite3.OperationalError) as error:
+            self._connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
+        except (OSError, sqlite3.Error) as error:
+            raise ValueError(f"call store {path}: {error}; {advice}") from error
+        try:
+            trouble = self._check() or self._prepare()
+        except sqlite3.OperationalError as error:
+            self._connection.close()
             raise ValueError(f"call store {path}: {error}; {advice}") from error
         except sqlite3.DatabaseError as error:
-            raise ValueError(f"call store {path} is damaged or no call store ({error}); {advice}") from error
-        if version != VERSION:
+            trouble = f"is damaged or no call store ({error})"
+        if trouble:
             self._connection.close()
-            raise ValueError(f"call store {path} has schema version {version}, this package writes {VERSION}; {advice}")
-        if state != "ok":
-            self._connection.close()
-            raise ValueError(f"call store {path} is damaged ({state}); {advice}")
+            raise ValueError(f"call store {path} {trouble}; {advice}")
 
-    def _version(self) -> int:
+    def _check(self) -> str | None:
+        """What is wrong with the file, if it holds anything yet.  Only reads."""
+        tables = [row[0] for row in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        if not tables:
+            return None
+        if "meta" not in tables:
+            return f"is no call store: it holds the tables of something else ({', '.join(tables[:3])})"
+        version = self._connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
+        if version != (str(VERSION),):
+            return f"has schema version {version and version[0]}, this package writes {VERSION}"
+        state = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if state != "ok":
+            return f"is damaged ({' '.join(state.split())})"
+        # The pages may be in order and their contents not: SQLite itself has no checksums.
+        for id, kept, *values in self._connection.execute(f"SELECT id, checksum, {_COMPLETION} FROM calls"):
+            if checksum(values) != kept:
+                return f"is damaged (call {id} is not what was written)"
+        return None
+
+    def _prepare(self) -> str | None:
+        """Make the tables, unless another process did so just now.  Returns what is wrong, as `_check` does."""
+        self._use_wal()
+        # A killed process loses nothing; a power cut may take the last calls, but leaves the file sound.
+        self._connection.execute("PRAGMA synchronous = NORMAL")
         with self._transaction() as connection:
-            if not connection.execute("SELECT name FROM sqlite_master WHERE name = 'meta'").fetchone():
+            if not connection.execute("SELECT name FROM sqlite_master").fetchone():
                 for statement in _SCHEMA.split(";\n"):
                     connection.execute(statement)
                 connection.execute("INSERT INTO meta VALUES ('version', ?)", (str(VERSION),))
-            return int(connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()[0])
+                return None
+        return self._check()
+
+    def _use_wal(self) -> None:
+        """With WAL a call is a short append, and readers do not wait for writers.
+
+        SQLite waits for a process that writes, but not for one that changes this mode: so that is done here.
+        """
+        until = time.monotonic() + WAIT_S
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > until:
+                    raise
+                time.sleep(0.02)
+            else:
+                return
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -127,10 +171,11 @@ class Store:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
+                self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:  # a full disk ends it by itself
+                    self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
 
     def find(self, key: str) -> tuple[int, Completion] | None:
         """The first call made under a key, with its row id."""
@@ -146,15 +191,17 @@ class Store:
         Returns:
             Its row id.
         """
-        values = (
-            key, model, engine, request.question_id, request.stage, describe(request), pack(done.text),
-            done.prompt_tokens, done.cached_tokens, done.output_tokens, done.ttft_s, done.e2e_s, done.finish_reason,
-            done.logprob, now(),
+        logprob = None if done.logprob is None or math.isnan(done.logprob) else float(done.logprob)
+        columns = (
+            pack(done.text), int(done.prompt_tokens), int(done.cached_tokens), int(done.output_tokens),
+            float(done.ttft_s), float(done.e2e_s), done.finish_reason, logprob,
         )  # fmt: skip
+        asked = (key, model, engine, request.question_id, request.stage, describe(request))
+        values = (*asked, *columns, checksum(columns), now())
         with self._lock:
             cursor = self._connection.execute(
-                f"INSERT INTO calls (key, model, engine, question_id, stage, request, {_COMPLETION}, made_at) "
-                f"VALUES ({', '.join('?' * len(values))})",
+                "INSERT INTO calls (key, model, engine, question_id, stage, request, "
+                f"{_COMPLETION}, checksum, made_at) VALUES ({', '.join('?' * len(values))})",
                 values,
             )
         return int(cursor.lastrowid or 0)
@@ -167,9 +214,10 @@ class Store:
         engine: str,
         settings: Mapping[str, Any],
         environment: Mapping[str, Any],
+        part_of: str | None = None,
     ) -> None:
-        """Open a run.  Its outcomes follow one by one."""
-        values = (id, id, name, strategy, engine, json.dumps(settings), json.dumps(environment), now())
+        """Open a run.  Its outcomes follow one by one.  `part_of` names rank 0's run where there are several ranks."""
+        values = (id, part_of or id, name, strategy, engine, json.dumps(settings), json.dumps(environment), now())
         with self._lock:
             self._connection.execute(
                 "INSERT INTO runs (id, part_of, name, strategy, engine, settings, environment, started_at) "
@@ -199,13 +247,10 @@ class Store:
                 "INSERT OR REPLACE INTO outcomes VALUES (?, ?, NULL, NULL, NULL, ?)", (run, question_id, pack(error))
             )
 
-    def end_run(self, id: str, wall_s: float, part_of: str | None = None) -> None:
-        """Close a run that came to its end; `part_of` names rank 0's run where there were several ranks."""
+    def end_run(self, id: str, wall_s: float) -> None:
+        """Close a run that came to its end, all its outcomes being written."""
         with self._lock:
-            self._connection.execute(
-                "UPDATE runs SET finished_at = ?, wall_s = ?, part_of = ? WHERE id = ?",
-                (now(), wall_s, part_of or id, id),
-            )
+            self._connection.execute("UPDATE runs SET finished_at = ?, wall_s = ? WHERE id = ?", (now(), wall_s, id))
 
     def close(self) -> None:
         """Close the file.  May be called twice."""
@@ -217,6 +262,8 @@ def request_key(model: str, request: Request) -> str:
     """What a greedy call is known by: the model's identity, the token limit, the exact messages and the pixels.
 
     Neither the engine nor the question's id nor the stage is in it: who asks, and why, does not change the answer.
+    Sampling settings are not in it either, because there are none: every `Request` is a greedy one, so that only
+    greedy calls are ever kept and reused.
     """
     return hashlib.sha256(f"{model}\n{describe(request)}".encode()).hexdigest()
 
@@ -228,6 +275,11 @@ def describe(request: Request) -> str:
         for message in request.messages
     ]
     return json.dumps({"max_tokens": request.max_tokens, "messages": messages})
+
+
+def checksum(columns: Sequence[Any]) -> int:
+    """CRC-32 of a call's columns from `text` to `logprob`, as they are in the file."""
+    return zlib.crc32(repr(tuple(columns)).encode("utf-8", "surrogatepass"))
 
 
 def completion(row: tuple[Any, ...]) -> Completion:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mai_plugin.core.records import Outcome, Usage, total
@@ -23,6 +23,7 @@ class Summary:
         failed: questions that could not be answered.
         no_answer: questions whose final text states no answer; they are handed to the scorer as they stand.
         cut_reasoning: E or R texts that the token limit cut.
+        reused: what of `usage` was taken from the call store: if any, `wall_s` says nothing about speed.
     """
 
     questions: int
@@ -32,6 +33,7 @@ class Summary:
     failed: int = 0
     no_answer: int = 0
     cut_reasoning: int = 0
+    reused: Usage = field(default_factory=Usage)
 
     @classmethod
     def of(cls, results: Sequence[Result], wall_s: float) -> Summary:
@@ -47,6 +49,7 @@ class Summary:
             failed=sum(isinstance(result, Failure) for result in results),
             no_answer=sum(not outcome.answered for outcome in outcomes),
             cut_reasoning=sum(call.truncated for call in calls if call.stage in ("E", "R")),
+            reused=total(call.usage for call in calls if call.completion.reused),
         )
 
     @classmethod
@@ -66,6 +69,7 @@ class Summary:
             failed=sum(part.failed for part in parts),
             no_answer=sum(part.no_answer for part in parts),
             cut_reasoning=sum(part.cut_reasoning for part in parts),
+            reused=sum((part.reused for part in parts), Usage()),
         )
 
     def as_metrics(self) -> dict[str, float]:
@@ -77,7 +81,13 @@ class Summary:
             metrics[f"{role}_calls"] = usage.calls
             metrics[f"{role}_output_tokens"] = usage.output_tokens
             metrics[f"{role}_reasoning_tokens"] = usage.reasoning_tokens
-        return {**metrics, "no_answer": self.no_answer, "cut_reasoning": self.cut_reasoning}
+        notes = {"no_answer": self.no_answer, "cut_reasoning": self.cut_reasoning, "reused_calls": self.reused.calls}
+        return {**metrics, **notes}
+
+    @property
+    def made_tokens(self) -> int:
+        """Output tokens of the calls that were made in this run: those of reused calls are not among them."""
+        return sum(usage.output_tokens for usage in self.usage.values()) - self.reused.output_tokens
 
     def __str__(self) -> str:
         routes = ", ".join(f"{route} {count / max(1, self.questions):.1%}" for route, count in self.routes.items())
@@ -89,4 +99,6 @@ class Summary:
             "failed": self.failed, "state no answer": self.no_answer, "reasonings cut by the limit": self.cut_reasoning,
         }  # fmt: skip
         notes = "".join(f"; {count:,} {what}" for what, count in trouble.items() if count)
+        if self.reused.calls:
+            notes += f"; {self.reused.calls:,} calls reused, so the time says nothing about speed"
         return f"{self.questions:,} questions in {self.wall_s:.1f} s: {routes}; {models}{notes}"

@@ -1,8 +1,7 @@
-"""Models loaded once, a loop in a thread: results, journal, failures, closing, Ctrl-C."""
+"""Models loaded once, a loop in a thread: results, what is kept of them, failures, closing, Ctrl-C."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mai_plugin.analysis.runs import load_runs
 from mai_plugin.core.records import Message, Outcome, Usage
 from mai_plugin.engines.base import Engine
 from mai_plugin.engines.scripted import ScriptedEngine
@@ -41,13 +41,11 @@ def items(session: Session, *prompts: str) -> list[Item]:
     return [item(index, prompt) for index, prompt in enumerate(prompts)]
 
 
-def test_results_summary_and_journal(tmp_path: Path) -> None:
+def test_results_summary_and_what_is_kept(tmp_path: Path) -> None:
     small = {"t/0": {"S": "7"}, "t/1": {"S": "8", "R": "Hm.\nAnswer: 9"}, "t/3": {"S": {"error": "boom"}}}
     large = {"*": {"S": "7", "final": "9"}}
     with Session(settings(tmp_path), engines(small, large)) as session:  # type: ignore[arg-type]
         results, summary = session.run(items(session, PROMPT, PROMPT, "", PROMPT), progress=False)
-        assert session.journal is not None
-        path = session.journal.path
     first, second, third, fourth = results
     assert isinstance(first, Outcome)
     assert isinstance(second, Outcome)
@@ -55,60 +53,42 @@ def test_results_summary_and_journal(tmp_path: Path) -> None:
     assert isinstance(third, Failure)
     assert isinstance(fourth, Failure)
     assert summary.routes == {"agree-simple": 1, "transfer": 1}
-    assert (summary.questions, summary.failed) == (2, 2)
+    assert (summary.questions, summary.failed, summary.reused.calls) == (2, 2, 0)
     assert "2 questions in" in str(summary)
     assert "2 failed" in str(summary)
-    lines = {line["question"]: line for line in map(json.loads, path.read_text().splitlines())}
-    assert lines["t/1"]["route"] == "transfer"
-    assert lines["t/1"]["returned"] == "9"
-    assert [(call["role"], call["stage"]) for call in lines["t/1"]["calls"]] == [
+    (run,) = load_runs(tmp_path)
+    assert (run.name, run.strategy, run.engine, run.finished) == ("s+l-MAI", "mutual_verification", "scripted", True)
+    assert run.tasks == ("t",)
+    kept = run.samples["t/1"]
+    assert (kept.route, kept.answer, kept.returned, kept.calls) == ("transfer", "9", "9", second.calls)
+    assert [(call.role, call.stage) for call in kept.calls] == [
         ("small", "S"), ("large", "S"), ("small", "R"), ("large", "final"),
     ]  # fmt: skip
-    assert "boom" in lines["t/3"]["error"]
+    assert "boom" in str(run.samples["t/3"].error)
+    assert "empty" in str(run.samples["t/2"].error)
 
 
 def test_nothing_is_written_with_store_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with Session(settings(tmp_path, store="off"), engines({}, {})) as session:
-        session.run(items(session, PROMPT), progress=False)
+    with Session(settings(tmp_path, store="off"), engines({"*": {"S": "7"}}, {"*": {"S": "7"}})) as session:  # type: ignore[arg-type]
+        (result,), _ = session.run(items(session, PROMPT), progress=False)
+    assert isinstance(result, Outcome)
+    assert result.final.completion.call_id is None
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_store_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"argument store=.*; give a folder to write to, or store=off"):
-        Session(settings(tmp_path / "file"), engines({}, {}))
-
-
-def test_a_full_disk_does_not_stop_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with Session(settings(tmp_path), engines({"*": {"S": "7"}}, {"*": {"S": "7"}})) as session:  # type: ignore[arg-type]
-        assert session.journal is not None
-
-        def full() -> None:
-            raise OSError(28, "No space left on device")
-
-        session.journal._file.flush = full  # type: ignore[method-assign]
-        results, _ = session.run(items(session, *[PROMPT] * 5), progress=False)
-    assert all(isinstance(result, Outcome) for result in results)
-    assert caplog.text.count("No space left on device; the run goes on") == 1
 
 
 def test_a_lone_surrogate_is_kept(tmp_path: Path) -> None:
     with Session(settings(tmp_path), engines({"*": {"S": "\ud800 hi"}}, {"*": {"S": "\ud800 hi"}})) as session:  # type: ignore[arg-type]
         results, _ = session.run(items(session, PROMPT), progress=False)
     assert isinstance(results[0], Outcome)
-    (journal,) = tmp_path.rglob("*.jsonl")
-    assert json.loads(journal.read_text())["returned"] == "\ud800 hi"
+    assert load_runs(tmp_path)[0].samples["t/0"].returned == "\ud800 hi"
 
 
-def test_a_closed_session_says_so_and_a_failed_one_leaves_no_file(tmp_path: Path) -> None:
+def test_a_closed_session_says_so(tmp_path: Path) -> None:
     session = Session(settings(tmp_path), engines({}, {}))
     session.close()
     with pytest.raises(ValueError, match="the session is closed"):
         session.run([])
-    with pytest.raises(ValueError, match="script s"):
-        Session(settings(tmp_path / "failed"))
-    assert not list((tmp_path / "failed").rglob("*.jsonl"))
 
 
 def test_closing_stops_the_thread_and_may_be_done_twice(tmp_path: Path) -> None:
@@ -131,13 +111,17 @@ def test_engines_that_are_loaded_are_closed_when_another_fails(tmp_path: Path) -
 
 
 def test_summaries_of_ranks_merge() -> None:
-    one = Summary(2, {"S": 2}, {"model": Usage(2, 10, 0, 4)}, 3.0, failed=1)
+    one = Summary(2, {"S": 2}, {"model": Usage(2, 10, 0, 4)}, 3.0, failed=1, reused=Usage(1, 5, 0, 3))
     two = Summary(1, {"S": 1}, {"model": Usage(1, 5, 0, 2)}, 4.0, no_answer=1)
-    assert Summary.merge([one, two]) == Summary(3, {"S": 3}, {"model": Usage(3, 15, 0, 6)}, 4.0, 1, 1)
+    both = Summary.merge([one, two])
+    assert both == Summary(3, {"S": 3}, {"model": Usage(3, 15, 0, 6)}, 4.0, 1, 1, reused=Usage(1, 5, 0, 3))
+    assert both.made_tokens == 3
+    assert both.as_metrics()["reused_calls"] == 1
+    assert str(both).endswith("; 1 calls reused, so the time says nothing about speed")
 
 
 def test_an_empty_run_has_a_summary() -> None:
-    assert Summary.of([], 0.0).as_metrics() == {"no_answer": 0, "cut_reasoning": 0}
+    assert Summary.of([], 0.0).as_metrics() == {"no_answer": 0, "cut_reasoning": 0, "reused_calls": 0}
     assert str(Summary.of([], 0.0)).startswith("0 questions")
 
 
@@ -151,18 +135,19 @@ from test_session import PROMPT, engines, items, settings
 from mai_plugin.run.session import Session
 script = {{"t/0": {{"S": "7"}}, "*": {{"S": {{"text": "7", "e2e_s": 60}}}}}}
 with Session(settings(Path({str(tmp_path)!r})), engines(script, script)) as session:
-    print("running", flush=True)
+    begin = session.recorder.begin
+    session.recorder.begin = lambda *args: (begin(*args), print("running", flush=True))
     session.run(items(session, *[PROMPT] * 50), progress=False)
 """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.readline()
     deadline = time.monotonic() + 20
-    while not "".join(path.read_text() for path in tmp_path.rglob("*.jsonl")) and time.monotonic() < deadline:
+    while not load_runs(tmp_path)[0].samples and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=20)
     assert process.returncode == -signal.SIGINT or process.returncode == 1
     assert "KeyboardInterrupt" in errors
-    (journal,) = tmp_path.rglob("*.jsonl")
-    assert [json.loads(line)["question"] for line in journal.read_text().splitlines()] == ["t/0"]
+    (run,) = load_runs(tmp_path)
+    assert (list(run.samples), run.finished, run.wall_s) == (["t/0"], False, None)

@@ -1,0 +1,49 @@
+"""What is written down with a run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mai_plugin.core.answers import agree_relaxed
+from mai_plugin.run.provenance import describe_environment, describe_settings, new_run_id
+from mai_plugin.settings import Settings
+
+
+def test_ids_are_readable_and_never_the_same() -> None:
+    first, second = new_run_id("org/MAI tiny"), new_run_id("org/MAI tiny")
+    assert first.startswith("org_MAI_tiny-2")
+    assert first != second
+
+
+def test_settings_are_kept_whole_and_without_secrets() -> None:
+    settings = Settings.from_args(
+        "mutual_verification",
+        {"small": "a", "large": "b", "agreement": "relaxed", "engine_args": {"api_key": "hush", "x": 1}, "reuse": False,
+         "batch_size": 4, "large_args": {"default_headers": {"Authorization": "Bearer hush"}}},
+    )  # fmt: skip
+    kept = describe_settings(settings, {"small": "a@1", "large": "b@2"})
+    assert "hush" not in json.dumps(kept)
+    assert kept["models"]["small"] == {
+        "name": "a",
+        "identity": "a@1",
+        "args": {"api_key": "***", "x": 1, "batch_size": 4},
+    }
+    assert (kept["agreement"], kept["reuse"], kept["concurrency"]) == ("relaxed", False, 64)
+    assert kept["prompts"]["reason"] == dict(settings.prompts.reason)
+
+
+@pytest.mark.parametrize(("given", "name"), [("exact", "exact"), ("operator:eq", "_operator:eq")])
+def test_agreement_is_named(given: str, name: str) -> None:
+    settings = Settings.from_args("mutual_verification", {"agreement": given})
+    assert describe_settings(settings, {"small": "", "large": ""})["agreement"] == name
+    assert agree_relaxed is not settings.agree
+
+
+def test_environment() -> None:
+    kept = describe_environment(["chartqa"], {"harness": "lmms-eval", "results": "/x"})
+    assert json.loads(json.dumps(kept)) == kept
+    assert (kept["tasks"], kept["harness"], kept["results"]) == (["chartqa"], "lmms-eval", "/x")
+    assert "torch" in kept["packages"]
+    assert kept["cpus"] >= 1
