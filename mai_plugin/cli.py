@@ -48,6 +48,44 @@ def presets() -> None:
         typer.echo(f"{name:<22} {models_of[content['strategy']]:<13} {models}")
 
 
+@app.command()
+def report(
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Names or ids of runs; the latest of every name if none are given.")
+    ] = None,
+    store: Annotated[Path, typer.Option(help="Call store: its file or folder.")] = Path("mai_runs"),
+    results: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder that lmms-eval wrote to, if it has moved; may be given several times."),
+    ] = None,
+    baseline: Annotated[str | None, typer.Option(help="Run to compare the others with, question by question.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write a CSV file per table to this folder, or one X.csv.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the tables as Markdown to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write one page with tables and pictures to this folder.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Write pictures (PNG and SVG) to this folder.")] = None,
+) -> None:
+    """Scores, output tokens, routes, latency and speed-up of stored runs, in tables of the paper's shape."""
+    try:
+        from mai_plugin.analysis.report import Outputs, make_report, write_report
+
+        outputs = Outputs(json, csv, markdown, html, plots)
+        write_report(make_report(store, runs or [], results or [], baseline), outputs)
+    except ValueError as error:
+        _fail(str(error))
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("scipy", "numpy", "matplotlib", "jinja2"):
+            raise
+        _fail(f"{error}; pip install 'mai-plugin[plots]'")
+    for path in outputs.written:
+        typer.echo(path)
+
+
+def _fail(reason: str) -> NoReturn:
+    typer.echo(f"mai: {reason}", err=True)
+    raise typer.Exit(1)
+
+
 _JSON = Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")]
 _RESULTS = Annotated[
     list[Path] | None,
@@ -131,11 +169,6 @@ def _one_line() -> Iterator[None]:
         if (error.name or "").partition(".")[0] not in ("scipy", "numpy"):
             raise
         _fail(f"{error}; pip install 'mai-plugin[plots]'")
-
-
-def _fail(reason: str) -> NoReturn:
-    typer.echo(f"mai: {reason}", err=True)
-    raise typer.Exit(1)
 
 
 if __name__ == "__main__":

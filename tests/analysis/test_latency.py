@@ -57,7 +57,7 @@ def test_a_stored_call_counts_once() -> None:
 
 
 def test_measured_needs_calls_of_both_models() -> None:
-    with pytest.raises(ValueError, match="large model.*--latency paper"):
+    with pytest.raises(ValueError, match=r"large model.*--latency paper"):
         measured_latency([call("small", 1, 1.0), call("small", 2, 2.0)])
 
 

@@ -42,7 +42,7 @@ def script(short: str, reasoned: str = "7", final: str = "7", logprob: float = -
 # One question per route, and what the models make of it: (small S, small R, large S, large after R).
 CASES = {"chartqa/0": ("7", "7", "7", "7"), "chartqa/1": ("5", "7", "7", "7"), "chartqa/2": ("5", "8", "6", "7"), "chartqa/3": ("7", "8", "6", "5")}  # fmt: skip
 SMALL = {id: script(s, r, r) for id, (s, r, _, _) in CASES.items()}
-LARGE = {id: script(l, "7", f) for id, (_, _, l, f) in CASES.items()}
+LARGE = {id: script(short, "7", final) for id, (_, _, short, final) in CASES.items()}
 SCRIPTS: dict[str, Script] = {"small": SMALL, "large": LARGE}
 PROMPTS = dict.fromkeys(CASES, SHORT)
 
@@ -121,7 +121,7 @@ def test_a_policy_without_its_calls_is_not_evaluated(tmp_path: Path) -> None:
     found = replayed(tmp_path)
     rows = by_name(found)
     assert rows["large-R"].missing == {("large", "R"): 4}
-    assert rows["transfer"].missing == {("small", "R"): 1}
+    assert rows["transfer"].missing == {("small", "R"): 1, ("large", "transfer-R"): 1}
     assert rows["MAI, S only"].missing == {("large", "transfer-R"): 1}
     assert rows["MAI, R(S2)"].missing == {("small", "R-S2"): 3}
     shown = "\n".join(as_json(found)["notes"])
@@ -183,7 +183,7 @@ def test_the_newest_text_counts_and_stale_answers_go(tmp_path: Path) -> None:
         "single",
         {"model": "mai/small"},
         {"model": other},
-        {id: SHORT + " " for id in CASES},
+        dict.fromkeys(CASES, SHORT + " "),
         style="R",
     )
     found = replayed(path)
@@ -221,7 +221,7 @@ def test_pairs(tmp_path: Path) -> None:
     path = tmp_path / "calls.sqlite"
     single_run(path, "small", "S")
     single_run(path, "large", "S")
-    with pytest.raises(ValueError, match="no run has a small and a large model.*--small and --large.*large, small"):
+    with pytest.raises(ValueError, match=r"no run has a small and a large model.*--small and --large.*large, small"):
         replayed(path)
     with pytest.raises(ValueError, match="no model is called 'big'"):
         replayed(path, small="small", large="big")
@@ -288,7 +288,7 @@ QUESTIONS = st.lists(
 def stored(rows: list[Any]) -> list[Stored]:
     """Questions with every call, and scores for every answer."""
     found = []
-    for number, (s, r, sr, l, rt, short, long) in enumerate(rows):
+    for number, (s, r, sr, ls, rt, short, long) in enumerate(rows):
 
         def call(role: str, stage: str, text: str, tokens: int) -> Call:
             return Call(
@@ -300,11 +300,11 @@ def stored(rows: list[Any]) -> list[Stored]:
 
         calls = {
             ("small", "S"): call("small", "S", s, short), ("small", "R"): call("small", "R", r, long),
-            ("small", "R-S2"): call("small", "final", sr, short), ("large", "S"): call("large", "S", l, short),
+            ("small", "R-S2"): call("small", "final", sr, short), ("large", "S"): call("large", "S", ls, short),
             ("large", "transfer-R"): call("large", "final", rt, short), ("large", "R"): call("large", "R", sr, long),
             ("large", "R-S2"): call("large", "final", rt, short),
         }  # fmt: skip
-        scores = {text: 1.0 if text in ("7", "7.0") else 0.4 if text == "8" else 0.0 for text in (s, r, sr, l, rt)}
+        scores = {text: 1.0 if text in ("7", "7.0") else 0.4 if text == "8" else 0.0 for text in (s, r, sr, ls, rt)}
         found.append(Stored(f"chartqa/{number}", "short", calls, scores))
     return found
 
