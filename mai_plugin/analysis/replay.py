@@ -93,6 +93,7 @@ class Replay:
         self.questions = {stored.id: stored for stored in questions}
         self.cost = cost
         self.small, self.large = stored_pair(self.questions)
+        self._answered: dict[Strategy, dict[str, Outcome | Step]] = {}
 
     def run(self, policy: Policy, ids: Sequence[str] | None = None) -> Replayed:
         """Evaluate a policy on all questions, or on some."""
@@ -160,19 +161,22 @@ class Replay:
         return self._replayed("oracle", "best stored answer at the least time", outcomes, missing)
 
     def _outcomes(self, strategy: Strategy, ids: Sequence[str] | None) -> tuple[dict[str, Outcome], Counter[Step]]:
-        outcomes: dict[str, Outcome] = {}
-        missing: Counter[Step] = Counter()
+        if strategy not in self._answered:
+            self._answered[strategy] = asyncio.run(self._answer_all(strategy))
+        answered = self._answered[strategy]
+        chosen = {id: answered[id] for id in (answered if ids is None else ids)}
+        outcomes = {id: outcome for id, outcome in chosen.items() if isinstance(outcome, Outcome)}
+        return outcomes, Counter(step for step in chosen.values() if not isinstance(step, Outcome))
 
-        async def answer_all() -> None:
-            for id in self.questions if ids is None else ids:
-                question = Question(id, (), (), self.questions[id].kind)
-                try:
-                    outcomes[id] = await strategy(question)
-                except NotStored as error:
-                    missing[error.step] += 1
-
-        asyncio.run(answer_all())
-        return outcomes, missing
+    async def _answer_all(self, strategy: Strategy) -> dict[str, Outcome | Step]:
+        """What a strategy makes of each question, or the step that it lacks."""
+        answered: dict[str, Outcome | Step] = {}
+        for id, stored in self.questions.items():
+            try:
+                answered[id] = await strategy(Question(id, (), (), stored.kind))
+            except NotStored as error:
+                answered[id] = error.step
+        return answered
 
     def _replayed(self, name: str, what: str, outcomes: Mapping[str, Outcome], missing: Mapping[Step, int]) -> Replayed:
         calls = [call for outcome in outcomes.values() for call in outcome.calls]

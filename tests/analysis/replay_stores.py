@@ -26,7 +26,7 @@ SHORT = "What is the value of the red bar?\nAnswer the question with a single wo
 
 
 def question(id: str, prompt: str) -> Question:
-    return Question.from_messages(id, [Message("user", (f"{id}: {prompt}",))], 128, load_prompts())
+    return Question.from_messages(id, [Message("user", (f"{id}\n{prompt}",))], 128, load_prompts())
 
 
 def record(
@@ -56,6 +56,7 @@ def record(
         style, two_stage: for `single` and `transfer`.
     """
     store = Store(path)
+    store._connection.execute("PRAGMA synchronous = OFF")  # thousands of calls, of which none need last
     known = {role: (identities or {}).get(role, f"id-of-{models[role]}") for role in models}
     agents = {
         role: Agent(role, _keeping(store, ScriptedEngine(scripts[role]), known[role]), load_prompts())

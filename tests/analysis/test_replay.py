@@ -183,7 +183,7 @@ def test_the_newest_text_counts_and_stale_answers_go(tmp_path: Path) -> None:
         "single",
         {"model": "mai/small"},
         {"model": other},
-        dict.fromkeys(CASES, SHORT + " "),
+        dict.fromkeys(CASES, "Once more. " + SHORT),
         style="R",
     )
     found = replayed(path)
