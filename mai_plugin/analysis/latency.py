@@ -27,11 +27,13 @@ class Latency:
         fixed_s: seconds of a call that writes nothing: reading the prompt, and waiting where that was measured.
         per_token_s: seconds per output token.
         source: where the two figures come from.
+        r2: share of the times' variance that the line explains: near 0 where they hang on other things than length.
     """
 
     fixed_s: float
     per_token_s: float
     source: str
+    r2: float
 
     def seconds(self, output_tokens: int) -> float:
         """Modelled end-to-end time of a call."""
@@ -52,7 +54,9 @@ def fit(output_tokens: Sequence[float], seconds: Sequence[float], source: str) -
         intercept = 0.0
     if slope <= 0:
         raise ValueError(f"no latency fit for {source}: the measured times do not grow with the output tokens")
-    return Latency(intercept, slope, source)
+    misses = sum((s - intercept - slope * n) ** 2 for n, s in zip(output_tokens, seconds, strict=True))
+    spread = statistics.pvariance(seconds) * len(seconds)
+    return Latency(intercept, slope, source, 1 - misses / spread)
 
 
 def measured_latency(calls: Iterable[Call]) -> dict[str, Latency]:

@@ -76,7 +76,7 @@ class Replayed:
 
     @property
     def escalated(self) -> float | None:
-        """Share of questions that went beyond the first step; None for a policy that has one route only."""
+        """Share of questions that went beyond the first step; None for one model alone, which has no other."""
         stopped = sum(count for route, count in self.routes.items() if route in STOPS)
         return 1 - stopped / self.n if stopped or {AGREE_REASON, TRANSFER, ASK_LARGE} & set(self.routes) else None
 

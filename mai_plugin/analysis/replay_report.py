@@ -11,6 +11,7 @@ from typing import Any
 from mai_plugin.analysis.benchmarks import find_task
 from mai_plugin.analysis.evidence import Pair, find_pair, gather, read_kinds
 from mai_plugin.analysis.latency import Latency, measured_latency, paper_latency
+from mai_plugin.analysis.measures import toy
 from mai_plugin.analysis.policies import gates
 from mai_plugin.analysis.policies import policies as every_policy
 from mai_plugin.analysis.render import to_terminal
@@ -110,7 +111,8 @@ def replay_store(
         _task(task, Replay([question for question in stored if question.task == task], cost), rules, seed)
         for task in dict.fromkeys(question.task for question in stored)
     )
-    return StoreReplay(pair, cost, tuple(remarks), tasks, seed)
+    toys = dict.fromkeys(f"TOY SCORES: {why}" for run in loaded if (why := toy(run)))
+    return StoreReplay(pair, cost, (*toys, *remarks), tasks, seed)
 
 
 def _task(task: str, replay: Replay, rules: Mapping[str, Agree], seed: int) -> TaskReplay:
@@ -192,7 +194,7 @@ def notes(replayed: StoreReplay) -> list[str]:
     """What a reader must know to read the tables: one line each."""
     pair, cost = replayed.pair, replayed.cost
     fits = "; ".join(
-        f"{role} {1000 * fit.fixed_s:.1f} + {1000 * fit.per_token_s:.3f} n ms ({fit.source})"
+        f"{role} {1000 * fit.fixed_s:.1f} + {1000 * fit.per_token_s:.3f} n ms ({fit.source}, R2 {fit.r2:.2f})"
         for role, fit in cost.latency.items()
     )
     order = "at the same time, the slower one counts" if cost.parallel else "one after the other"
@@ -243,10 +245,10 @@ def _making_run(role: str, step: str, pair: Pair) -> str:
     """The run that makes the calls of a step."""
     if step.startswith("transfer-"):
         models = f"small={pair.names['small']},large={pair.names['large']}"
-        return f"--model mai_transfer --model_args {models},prompt={step.removeprefix('transfer-')}"
+        return f"lmms-eval --model mai_transfer --model_args {models},prompt={step.removeprefix('transfer-')}"
     two_stage = ",two_stage=true" if step.endswith("-S2") else ""
     prompt = step.removesuffix("-S2")
-    return f"--model mai_single --model_args model={pair.names[role]},prompt={prompt}{two_stage}"
+    return f"lmms-eval --model mai_single --model_args model={pair.names[role]},prompt={prompt}{two_stage}"
 
 
 def _scoring_run(policy: str, pair: Pair) -> str:
@@ -264,7 +266,7 @@ def as_json(replayed: StoreReplay) -> dict[str, Any]:
     return {
         "pair": dict(replayed.pair.names),
         "latency": {
-            role: {"fixed_s": fit.fixed_s, "per_token_s": fit.per_token_s, "source": fit.source}
+            role: {"fixed_s": fit.fixed_s, "per_token_s": fit.per_token_s, "r2": fit.r2, "source": fit.source}
             for role, fit in replayed.cost.latency.items()
         },
         "parallel": replayed.cost.parallel,

@@ -28,6 +28,11 @@ def test_a_line_is_found_again(fixed: float, per_token: float, tokens: list[int]
     assert found.seconds(100) == pytest.approx(fixed + 100 * per_token, rel=1e-6, abs=1e-6)
 
 
+def test_a_poor_fit_shows() -> None:
+    assert fit([1, 2, 3, 4], [1.0, 2.0, 3.0, 4.0], "test").r2 == pytest.approx(1)
+    assert fit([1, 1, 9, 9], [1.0, 9.0, 1.1, 9.1], "test").r2 < 0.1
+
+
 def test_no_call_takes_less_than_nothing() -> None:
     found = fit([1, 10, 100], [0.0, 0.1, 2.0], "test")  # least squares alone would put -0.06 s before the first token
     assert found.fixed_s == 0

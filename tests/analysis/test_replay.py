@@ -23,11 +23,16 @@ from mai_plugin.analysis.replay_report import StoreReplay, as_json, replay_store
 from mai_plugin.analysis.runs import load_runs
 from mai_plugin.cli import app
 from mai_plugin.core.answers import agree, agree_relaxed
-from mai_plugin.core.records import Call, Completion, Outcome
+from mai_plugin.core.records import Call, Completion, Image, Message, Outcome
+from mai_plugin.run.runner import Item
+from mai_plugin.run.session import Session
+from mai_plugin.settings import Settings
+from mai_plugin.tiny.charts import ChartQuestion, chart_questions
+from mai_plugin.tiny.evaluate import REQUEST as SHORT_REQUEST
 
 MODELS = {"small": "mai/small", "large": "mai/large"}
 SINGLE = {"small": {"model": "mai/small"}, "large": {"model": "mai/large"}}
-COST = Cost({"small": Latency(0.1, 0.01, "test"), "large": Latency(0.2, 0.02, "test")})
+COST = Cost({"small": Latency(0.1, 0.01, "test", 1.0), "large": Latency(0.2, 0.02, "test", 1.0)})
 GOLD = "7"
 
 
@@ -126,7 +131,7 @@ def test_a_policy_without_its_calls_is_not_evaluated(tmp_path: Path) -> None:
     assert rows["MAI, R(S2)"].missing == {("small", "R-S2"): 3}
     shown = "\n".join(as_json(found)["notes"])
     assert (
-        "large-R is not shown: 4 calls were never made: --model mai_single --model_args model=mai/large,prompt=R"
+        "large-R is not shown: 4 calls were never made: lmms-eval --model mai_single --model_args model=mai/large,prompt=R"
         in shown
     )
     names = {row[0] for table in tables(found) for row in table.rows}
@@ -148,6 +153,7 @@ def test_no_scores_at_all_is_said(tmp_path: Path) -> None:
     mai_run(tmp_path / "calls.sqlite")
     found = replay_store(tmp_path, latency="paper")
     assert by_name(found)["MAI"].score is None
+    assert "TOY SCORES: scripted answers, no model ran" in found.remarks
     assert any("no answer is scored" in note for note in as_json(found)["notes"])
 
 
@@ -459,3 +465,27 @@ def test_outcome_of_one_call_is_not_counted_as_two_at_once() -> None:
     one_after_the_other = Outcome("q", "ask large", replace(short, role="large"), (short, replace(short, role="large")))
     assert replace(COST, parallel=True).seconds(one_after_the_other) == COST.seconds(one_after_the_other)
     assert Pair({"small": "a", "large": "b"}, {}).role("c") is None
+
+
+def test_replayed_mai_is_a_real_run(tmp_path: Path) -> None:
+    """The tiny pair through a session: its store gives the same routes, answers and tokens without the models."""
+    settings = Settings.from_args("mutual_verification", {"preset": "MAI-tiny", "store": str(tmp_path)})
+    charts = chart_questions(12, 5)
+    with Session(settings) as session:
+
+        def item(chart: ChartQuestion) -> Item:
+            messages = [Message("user", (Image(chart.image), f"{chart.question}\n{SHORT_REQUEST}"))]
+            return Item(f"chartqa/{chart.id}", lambda: session.question(f"chartqa/{chart.id}", messages, 16))
+
+        results, summary = session.run([item(chart) for chart in charts], progress=False)
+    found = replay_store(tmp_path, latency="paper")
+    mai = by_name(found)["MAI"]
+    assert dict(mai.routes) == summary.routes
+    assert mai.usage == summary.usage
+    assert len(summary.routes) > 1
+    stored, _ = gather(runs := load_runs(tmp_path), find_pair(runs), read_kinds(tmp_path, runs))
+    replay = Replay(stored, COST)
+    again = replay.outcomes(next(policy for policy in policies(replay.small, replay.large) if policy.name == "MAI"))
+    assert {id: outcome.answer for id, outcome in again.items()} == {
+        result.question_id: result.answer for result in results if isinstance(result, Outcome)
+    }
