@@ -27,9 +27,16 @@ class Pair:
     identity: Mapping[str, str]
     names: Mapping[str, str]
 
-    def role(self, identity: str) -> str | None:
-        """`small`, `large`, or None for a model that is not of the pair."""
-        return next((role for role, own in self.identity.items() if own == identity), None)
+    def roles(self, run: Run) -> dict[str, str]:
+        """What a run calls its models -> their role in the pair.  Empty if the run tells nothing of the pair.
+
+        A run of two models is of use only if both are the pair's: its reasoning and its answers mix.
+        """
+        used = {own: model["identity"] for own, model in run.settings["models"].items()}
+        if set(used) == {"small", "large"}:
+            return {"small": "small", "large": "large"} if used == dict(self.identity) else {}
+        by_identity = {self.identity[role]: role for role in ("large", "small")}
+        return {own: by_identity[identity] for own, identity in used.items() if identity in by_identity}
 
 
 @dataclass(frozen=True)
@@ -100,14 +107,14 @@ def gather(runs: Sequence[Run], pair: Pair, kinds: Mapping[str, Kind]) -> tuple[
     calls: dict[str, dict[Step, Call]] = {}
     scores: dict[str, dict[str, float]] = {}
     trouble: Counter[str] = Counter()
-    used = [run for run in sorted(runs, key=lambda run: (run.started_at, run.id)) if _roles(run, pair)]
+    used = [run for run in sorted(runs, key=lambda run: (run.started_at, run.id)) if pair.roles(run)]
     for run in used:
         for sample in run.samples.values():
             if sample.error is not None:
                 trouble["questions that a run could not answer give nothing from that run"] += 1
                 continue
             known = calls.setdefault(sample.question_id, {})
-            for step, call in _steps(sample, _roles(run, pair)):
+            for step, call in _steps(sample, pair.roles(run)):
                 if step in known and known[step].text != call.text:
                     trouble["calls have different texts in different runs: the newest counts"] += 1
                 known[step] = call
@@ -118,7 +125,7 @@ def gather(runs: Sequence[Run], pair: Pair, kinds: Mapping[str, Kind]) -> tuple[
                 given[sample.returned] = sample.score
     read = {
         (sample.question_id, step): _reasoning(sample, call)
-        for run in used for sample in run.samples.values() for step, call in _steps(sample, _roles(run, pair))
+        for run in used for sample in run.samples.values() for step, call in _steps(sample, pair.roles(run))
         if call.stage == "final"
     }  # fmt: skip
     for question_id, known in calls.items():
@@ -168,17 +175,6 @@ def read_kinds(path: Path, runs: Iterable[Run], prompts: Prompts | None = None) 
 
 def _part(part: Any) -> str | Image:
     return part if isinstance(part, str) else Image(part["image"])
-
-
-def _roles(run: Run, pair: Pair) -> dict[str, str]:
-    """What a run calls its models -> their role in the pair.  Empty if the run is of no use.
-
-    A run of two models where one is of another pair tells nothing: its reasoning and its answers mix.
-    """
-    identities = {own: model["identity"] for own, model in run.settings["models"].items()}
-    if set(identities) == {"small", "large"}:
-        return {"small": "small", "large": "large"} if identities == dict(pair.identity) else {}
-    return {own: role for own, identity in identities.items() if (role := pair.role(identity)) is not None}
 
 
 def _steps(sample: Sample, roles: Mapping[str, str]) -> list[tuple[Step, Call]]:

@@ -16,6 +16,7 @@ from mai_plugin.analysis.policies import gates
 from mai_plugin.analysis.policies import policies as every_policy
 from mai_plugin.analysis.render import to_terminal
 from mai_plugin.analysis.replay import Cost, Replay, Replayed, choose, halves
+from mai_plugin.analysis.report import latest
 from mai_plugin.analysis.runs import Run, load_runs
 from mai_plugin.analysis.scores import score
 from mai_plugin.analysis.tables import COUNT, TOKENS, Cell, Column, Table
@@ -97,8 +98,9 @@ def replay_store(
     rules = {name: agreement(name) for name in agreements}
     loaded = load_runs(path, runs)
     pair = find_pair(loaded, small, large)
-    scored = [scorer(run) if scorer else score(run, results).run for run in loaded]
-    stored, remarks = gather(scored, pair, read_kinds(path, loaded))
+    useful = [run for run in loaded if pair.roles(run)]
+    scored, unscored = ([scorer(run) for run in useful], []) if scorer else _scored(useful, results)
+    stored, remarks = gather(scored, pair, read_kinds(path, useful))
     if not stored:
         raise ValueError(f"{path} holds no answered question of {pair.names['small']} and {pair.names['large']}")
     fits: dict[str, Latency]
@@ -111,8 +113,30 @@ def replay_store(
         _task(task, Replay([question for question in stored if question.task == task], cost), rules, seed)
         for task in dict.fromkeys(question.task for question in stored)
     )
-    toys = dict.fromkeys(f"TOY SCORES: {why}" for run in loaded if (why := toy(run)))
-    return StoreReplay(pair, cost, (*toys, *remarks), tasks, seed)
+    toys = dict.fromkeys(f"TOY SCORES: {why}" for run in useful if (why := toy(run)))
+    return StoreReplay(pair, cost, (*toys, *unscored, *remarks), tasks, seed)
+
+
+def _scored(runs: Sequence[Run], results: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """Runs with the harness's scores, and which have none.
+
+    An older run whose results were overwritten since has no scores; that the latest ones do not fit is an error.
+    """
+    scored: list[Run] = []
+    remarks: list[str] = []
+    newest = {run.id for run in latest(runs)}
+    for run in runs:
+        try:
+            found = score(run, results)
+        except ValueError as error:
+            if run.id in newest:
+                raise
+            remarks.append(f"run {run.id} is not scored: {error}")
+            scored.append(run)
+            continue
+        remarks += [f"run {run.name} is not scored on {task}: {why}" for task, why in found.unscored.items()]
+        scored.append(found.run)
+    return scored, remarks
 
 
 def _task(task: str, replay: Replay, rules: Mapping[str, Agree], seed: int) -> TaskReplay:

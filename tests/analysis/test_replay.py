@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from replay_stores import SHORT, YES_NO, Script, record, scorer
 from typer.testing import CliRunner
 
-from mai_plugin.analysis.evidence import Pair, Stored, find_pair, gather, read_kinds
+from mai_plugin.analysis.evidence import Stored, find_pair, gather, read_kinds
 from mai_plugin.analysis.latency import Latency
 from mai_plugin.analysis.policies import gates, policies
 from mai_plugin.analysis.replay import Cost, Replay, Replayed, choose, halves
@@ -412,6 +412,50 @@ def test_gates_are_reported_on_the_other_half(tmp_path: Path) -> None:
     assert any("the cheapest that score as MAI does" in note for note in content["notes"])
 
 
+def test_the_reporting_half_has_no_say(tmp_path: Path) -> None:
+    ids = [f"chartqa/{n}" for n in range(20)]
+    small = {id: script("5", "7", "7") for id in ids}
+    large = {id: script("7" if n % 3 else "6", "7", "7", -1.0 - n % 7) for n, id in enumerate(ids)}
+    all_runs(tmp_path / "calls.sqlite", {"small": small, "large": large}, dict.fromkeys(ids, SHORT))
+    choosing, reporting = halves(ids, seed=1)
+
+    def threshold(wrong: list[str]) -> float | None:
+        found = replayed(tmp_path, seed=1, scorer=scorer({id: "6" if id in wrong else "7" for id in ids}))
+        return next(row.threshold for row in found.tasks[0].reported if row.policy == "gate on large")
+
+    assert threshold([]) == threshold(reporting)
+    assert threshold([]) != threshold(choosing)
+
+
+def test_an_older_run_without_its_results_is_said(tmp_path: Path) -> None:
+    """lmms-eval's results of the newest run stand where those of an older one of the same name stood."""
+    path, results = tmp_path / "calls.sqlite", tmp_path / "results"
+    results.mkdir()
+    mai_run(path)
+    mai_run(
+        path,
+        {"small": SMALL, "large": {**LARGE, "chartqa/3": script("6", "7", "4")}},
+        {**PROMPTS, "chartqa/3": "Once more. " + SHORT},
+    )
+    newest = load_runs(path)[-1]
+    texts = {sample.doc_id: sample.returned for sample in newest.samples.values()}
+    samples = [
+        {"doc_id": int(id), "resps": [[text]], "relaxed_overall": float(text == GOLD), "target": GOLD}
+        for id, text in texts.items()
+    ]
+    (results / "20990101_results.json").write_text(
+        json.dumps({"model_name": "MAI", "results": {"chartqa": {"relaxed_overall,none": 0.75}}})
+    )
+    (results / "20990101_samples_chartqa.jsonl").write_text("\n".join(map(json.dumps, samples)))
+    found = replay_store(path, latency="paper", results=[results])
+    assert by_name(found)["MAI"].score == 0.75
+    assert any("is not scored" in remark and "the run returned" in remark for remark in found.remarks)
+    samples[0]["resps"] = [["9"]]
+    (results / "20990101_samples_chartqa.jsonl").write_text("\n".join(map(json.dumps, samples)))
+    with pytest.raises(ValueError, match="is not what run"):
+        replay_store(path, latency="paper", results=[results])
+
+
 def test_gates_need_log_probabilities(tmp_path: Path) -> None:
     silent = {id: {"*": "7"} for id in CASES}
     mai_run(tmp_path / "calls.sqlite", {"small": silent, "large": silent})
@@ -464,7 +508,6 @@ def test_outcome_of_one_call_is_not_counted_as_two_at_once() -> None:
     short = Call("small", "S", Completion("7", output_tokens=10), "7")
     one_after_the_other = Outcome("q", "ask large", replace(short, role="large"), (short, replace(short, role="large")))
     assert replace(COST, parallel=True).seconds(one_after_the_other) == COST.seconds(one_after_the_other)
-    assert Pair({"small": "a", "large": "b"}, {}).role("c") is None
 
 
 def test_replayed_mai_is_a_real_run(tmp_path: Path) -> None:
