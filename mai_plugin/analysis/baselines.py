@@ -91,7 +91,7 @@ def time_cell(run: Run) -> float | str:
     if run.reused_calls:
         return f"n/a ({run.reused_calls:,} calls reused)"
     failed = sum(sample.error is not None for sample in run.samples.values())
-    return f"n/a ({failed:,} questions failed)" if failed else run.wall_s
+    return f"n/a ({failed:,} of {len(run.samples):,} questions failed)" if failed else run.wall_s
 
 
 def speedup(run: Run, other: Run, same_engine: bool = True) -> float | str:

@@ -23,7 +23,8 @@ def to_terminal(tables: list[Table], console: Console | None = None) -> None:
     if not console.is_terminal:
         console.width = WIDTH
     for table in tables:
-        shown = RichTable(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        console.print(Text(table.title, style="bold"))
+        shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
         for column in table.columns:
             shown.add_column(Text(column.name), justify="right" if column.numeric else "left", overflow="fold")
         for row in table.rows:

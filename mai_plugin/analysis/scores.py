@@ -103,7 +103,7 @@ def _places(run: Run, given: Sequence[Path]) -> tuple[str | None, list[Path]]:
 def _trouble(run: Run, task: str) -> str | None:
     failed = sum(sample.error is not None for sample in run.samples.values())
     if failed:
-        return f"{failed} questions of the run could not be answered, so that lmms-eval scored none"
+        return f"{failed} of {len(run.samples)} questions could not be answered, so that lmms-eval scored none"
     return None if run.finished else "the run did not come to its end"
 
 

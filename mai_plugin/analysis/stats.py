@@ -31,10 +31,10 @@ class Comparison:
         n: units (questions; for MMBench questions with all their circular variants).
         score, baseline_score: in points.
         difference: score less baseline score.
-        interval: low and high end of its 95 % interval; None where no unit differs.
+        ci95: low and high end of its 95 % interval; None where a bootstrap has nothing to go by.
         p: two-sided.
-        test: what both come from: `McNemar, exact` where each unit is right or wrong (the interval is then
-            Clopper's and Pearson's for the units that differ, so that it agrees with p), else `paired bootstrap`.
+        test: what both come from: `McNemar, exact` where each unit is right or wrong, with the interval of Bonett and
+            Price (2012, adjusted Wald) beside it; else `paired bootstrap`.
     """
 
     run: str
@@ -45,7 +45,7 @@ class Comparison:
     score: float
     baseline_score: float
     difference: float
-    interval: tuple[float, float] | None
+    ci95: tuple[float, float] | None
     p: float
     test: str
 
@@ -59,7 +59,7 @@ def interval(units: Mapping[str, Ratio]) -> tuple[float, float] | None:
     """The 95 % interval of a headline score, in points: Wilson's for right or wrong, else a bootstrap's (percentiles).
 
     Returns:
-        Low and high; None for fewer than two units.
+        Low and high; None for fewer than two units, and where all draws of a bootstrap are alike.
     """
     above, below = _columns(units)
     if len(above) < 2:
@@ -67,8 +67,7 @@ def interval(units: Mapping[str, Ratio]) -> tuple[float, float] | None:
     if _binary(above, below):
         found = stats.binomtest(int(above.sum()), len(above)).proportion_ci(0.95, method="wilson")
         return 100 * float(found.low), 100 * float(found.high)
-    low, high, _ = _bootstrap((above, below), _ratio)
-    return low, high
+    return _bootstrap((above, below), _ratio)[0]
 
 
 def compare(run: str, mine: TaskScore, baseline: str, theirs: TaskScore, task: str) -> Comparison:
@@ -82,18 +81,14 @@ def compare(run: str, mine: TaskScore, baseline: str, theirs: TaskScore, task: s
     n = len(order)
     columns = (*_columns(mine.units, order), *_columns(theirs.units, order))
     binary = _binary(*columns[:2]) and _binary(*columns[2:])
-    if all((first == second).all() for first, second in zip(columns[:2], columns[2:], strict=True)):
-        found, p = None, 1.0
-    elif binary:
+    if binary:
         better, worse = int((columns[0] > columns[2]).sum()), int((columns[0] < columns[2]).sum())
-        test = stats.binomtest(better, better + worse, 0.5)
-        share, scale = test.proportion_ci(0.95, method="exact"), 100 * (better + worse) / n
-        found, p = (scale * (2 * float(share.low) - 1), scale * (2 * float(share.high) - 1)), float(test.pvalue)
-    elif n < 2:
-        found, p = (-100.0, 100.0), 1.0
+        found: tuple[float, float] | None = _bonett_price(better, worse, n)
+        p = float(stats.binomtest(better, better + worse, 0.5).pvalue) if better + worse else 1.0
+    elif n < 2 or all((first == second).all() for first, second in zip(columns[:2], columns[2:], strict=True)):
+        found, p = None, 1.0
     else:
-        low, high, p = _bootstrap(columns, _difference)
-        found = (low, high)
+        found, p = _bootstrap(columns, _difference)
     difference = mine.value - theirs.value
     name = "McNemar, exact" if binary else "paired bootstrap"
     return Comparison(run, baseline, task, mine.metric, n, mine.value, theirs.value, difference, found, p, name)
@@ -130,7 +125,13 @@ def _difference(above: Floats, below: Floats, other_above: Floats, other_below: 
     return _ratio(above, below, axis) - _ratio(other_above, other_below, axis)
 
 
-def _bootstrap(columns: tuple[Floats, ...], statistic: Any) -> tuple[float, float, float]:
+def _bonett_price(better: int, worse: int, n: int) -> tuple[float, float]:
+    gain, loss = (better + 1) / (n + 2), (worse + 1) / (n + 2)
+    half = float(stats.norm.ppf(0.975)) * ((gain + loss - (gain - loss) ** 2) / (n + 2)) ** 0.5
+    return 100 * max(-1.0, gain - loss - half), 100 * min(1.0, gain - loss + half)
+
+
+def _bootstrap(columns: tuple[Floats, ...], statistic: Any) -> tuple[tuple[float, float] | None, float]:
     """Percentile interval over questions drawn with replacement, and the two-sided p of the statistic being 0."""
     found = stats.bootstrap(
         columns, statistic, paired=True, vectorized=True, n_resamples=RESAMPLES, batch=100, method="percentile",
@@ -138,5 +139,5 @@ def _bootstrap(columns: tuple[Floats, ...], statistic: Any) -> tuple[float, floa
     )  # fmt: skip
     drawn = found.bootstrap_distribution
     tails = [(np.count_nonzero(side) + 1) / (RESAMPLES + 1) for side in (drawn <= 0, drawn >= 0)]
-    interval = found.confidence_interval
-    return float(interval.low), float(interval.high), min(1.0, 2 * min(tails))
+    low, high = (float(end) for end in found.confidence_interval)
+    return (low, high) if low < high else None, min(1.0, 2 * min(tails))

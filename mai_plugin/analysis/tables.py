@@ -97,7 +97,7 @@ def overview(results: Results) -> Table:
     )  # fmt: skip
     notes = [
         "score: the harness's own aggregate, in points. Interval: Wilson's where each question is right or wrong, else "
-        f"a bootstrap's ({RESAMPLES:,} draws, seed {SEED}).",
+        f"a bootstrap's ({RESAMPLES:,} draws, seed {SEED}; none where all draws are alike).",
         *_toys(results),
         *_missing(results),
     ]
@@ -109,19 +109,20 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     rows = tuple(
         (
             found.run, found.task, found.metric, found.n, found.score, found.baseline_score, found.difference,
-            "all equal" if found.interval is None else f"{found.interval[0]:+.1f} to {found.interval[1]:+.1f}",
+            None if found.ci95 is None else f"{found.ci95[0]:+.1f} to {found.ci95[1]:+.1f}",
             found.p, found.test, found.verdict,
         )
         for found in comparisons
     )  # fmt: skip
     columns = (
         Column("run"), Column("benchmark"), Column("metric"), Column("n", COUNT), Column("score", POINTS),
-        Column("baseline", POINTS), Column("difference", "+.1f"), Column("95 % interval"), Column("p", ".4f"),
+        Column("baseline", POINTS), Column("difference", "+.1f"), Column("95 % interval"), Column("p", ".2g"),
         Column("test"), Column("the difference is"),
     )  # fmt: skip
     baseline = comparisons[0].baseline if comparisons else ""
     notes = (
-        f"Paired by question. Bootstraps: {RESAMPLES:,} draws of questions, seed {SEED}.",
+        f"Paired by question. With McNemar's test the interval is Bonett's and Price's, an approximation that may just "
+        f"miss 0 where the exact p does not; a bootstrap has {RESAMPLES:,} draws of questions, seed {SEED}.",
         "Real: p below 0.05, each by itself: of twenty that differ in nothing, one is expected to look real.",
     )
     return Table("comparisons", f"Compared with {baseline}", columns, rows, notes)
