@@ -78,7 +78,7 @@ def test_scores_are_the_harness_own(report: dict[str, Any], evaluated: Offline, 
 def test_variants_of_the_tasks_are_scored_too(report: dict[str, Any], task: str) -> None:
     found = report["runs"]["variants-S"]["tasks"][VARIANTS[task]]
     assert found["unscored"] is None
-    if task != "pope":  # F1
+    if task not in ("pope", "infovqa_val"):  # F1; and ANLS gives something for a number that is half right
         assert found["score"] == pytest.approx(50)
 
 
