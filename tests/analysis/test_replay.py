@@ -532,3 +532,12 @@ def test_replayed_mai_is_a_real_run(tmp_path: Path) -> None:
     assert {id: outcome.answer for id, outcome in again.items()} == {
         result.question_id: result.answer for result in results if isinstance(result, Outcome)
     }
+
+
+def test_of_two_short_answers_at_once_the_slower_counts() -> None:
+    s = Call("small", "S", Completion("7", output_tokens=10), "7")  # 0.2 s
+    r = Call("small", "R", Completion("7", output_tokens=40), "7")  # 0.5 s
+    l = Call("large", "S", Completion("7", output_tokens=10), "7")  # 0.4 s  # noqa: E741
+    outcome = Outcome("q", "agree-reason", l, (s, l, r))
+    assert COST.seconds(outcome) == pytest.approx(1.1)
+    assert replace(COST, parallel=True).seconds(outcome) == pytest.approx(0.9)
