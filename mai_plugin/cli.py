@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -44,6 +46,129 @@ def presets() -> None:
         content = yaml.safe_load((task_configs() / "presets" / f"{name}.yaml").read_text(encoding="utf-8"))
         models = " + ".join(str(content[role]) for role in ("small", "large", "model") if role in content)
         typer.echo(f"{name:<22} {models_of[content['strategy']]:<13} {models}")
+
+
+@app.command()
+def report(
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Names or ids of runs; the latest of every name if none are given.")
+    ] = None,
+    store: Annotated[Path, typer.Option(help="Call store: its file or folder.")] = Path("mai_runs"),
+    results: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder that lmms-eval wrote to, if it has moved; may be given several times."),
+    ] = None,
+    baseline: Annotated[str | None, typer.Option(help="Run to compare the others with, question by question.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write a CSV file per table to this folder, or one X.csv.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the tables as Markdown to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write one page with tables and pictures to this folder.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Write pictures (PNG and SVG) to this folder.")] = None,
+) -> None:
+    """Scores, output tokens, routes, latency and speed-up of stored runs, in tables of the paper's shape."""
+    try:
+        from mai_plugin.analysis.report import Outputs, make_report, write_report
+
+        outputs = Outputs(json, csv, markdown, html, plots)
+        write_report(make_report(store, runs or [], results or [], baseline), outputs)
+    except ValueError as error:
+        _fail(str(error))
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("scipy", "numpy", "matplotlib", "jinja2"):
+            raise
+        _fail(f"{error}; pip install 'mai-plugin[plots]'")
+    for path in outputs.written:
+        typer.echo(path)
+
+
+def _fail(reason: str) -> NoReturn:
+    typer.echo(f"mai: {reason}", err=True)
+    raise typer.Exit(1)
+
+
+_JSON = Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")]
+_RESULTS = Annotated[
+    list[Path] | None,
+    typer.Option(help="Folder that lmms-eval wrote to, if it has moved; may be given several times."),
+]
+
+
+@app.command()
+def replay(
+    store: Annotated[Path, typer.Argument(help="Call store: its file or folder.")],
+    run: Annotated[list[str] | None, typer.Option(help="Take this run's calls only; may be repeated.")] = None,
+    small: Annotated[str | None, typer.Option(help="The small model, where the store has several pairs.")] = None,
+    large: Annotated[str | None, typer.Option(help="The large model.")] = None,
+    results: _RESULTS = None,
+    latency: Annotated[str, typer.Option(help="Time of a call: measured, or paper (its table 4).")] = "measured",
+    overhead: Annotated[float, typer.Option(min=0, help="With the paper's: milliseconds added to each call.")] = 0.0,
+    parallel: Annotated[bool, typer.Option(help="Count a cascade's two short answers as made at once.")] = False,
+    agreement: Annotated[list[str] | None, typer.Option(help="exact, relaxed or module:name; the first leads.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the halves that thresholds are chosen and reported on.")] = 0,
+    json: _JSON = None,
+) -> None:
+    """What other policies would have scored and cost, from stored calls; runs no model."""
+    with _one_line():
+        from mai_plugin.analysis.replay_report import as_json, replay_store, show
+
+        replayed = replay_store(
+            store, runs=run or [], small=small, large=large, results=results or [], latency=latency,
+            overhead_s=overhead / 1000, parallel=parallel, agreements=agreement or ["exact", "relaxed"], seed=seed,
+        )  # fmt: skip
+        show(replayed)
+        _write_json(json, as_json(replayed))
+
+
+@app.command()
+def compare(
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Names or ids of runs; the latest of every name if none are given.")
+    ] = None,
+    store: Annotated[Path, typer.Option(help="Call store: its file or folder.")] = Path("mai_runs"),
+    results: _RESULTS = None,
+    paper: Annotated[bool, typer.Option("--paper", help="Beside the paper's tables.")] = False,
+    reported: Annotated[bool, typer.Option("--reported", help="Beside reported figures of Qwen3-VL.")] = False,
+    leaderboard: Annotated[
+        str | None, typer.Option(help="Beside a leaderboard: a file or URL, in OpenVLM's format.")
+    ] = None,
+    json: _JSON = None,
+) -> None:
+    """Own scores beside the paper's and reported ones (both unless told), and a leaderboard's, where comparable."""
+    with _one_line():
+        from mai_plugin.analysis.compare_report import as_json, compare_store, show
+
+        all_shipped = not (paper or reported or leaderboard)
+        compared = compare_store(
+            store, runs or [], results or [], paper or all_shipped, reported or all_shipped, leaderboard
+        )
+        show(compared)
+        _write_json(json, as_json(compared))
+
+
+def _write_json(path: Path | None, content: object) -> None:
+    if path is None:
+        return
+    from json import dumps
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dumps(content, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"--json {path}: {error}") from error
+    typer.echo(path)
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """What is wrong, in one line, and exit code 1."""
+    try:
+        yield
+    except ValueError as error:
+        _fail(str(error))
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("scipy", "numpy"):
+            raise
+        _fail(f"{error}; pip install 'mai-plugin[plots]'")
 
 
 if __name__ == "__main__":

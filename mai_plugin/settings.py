@@ -155,7 +155,7 @@ class Settings:
             prompt=prompt,
             two_stage=two_stage,
             prompts=load_prompts(_text(merged, "prompts") if "prompts" in merged else None),
-            agree=_agreement(str(merged.get("agreement", "exact"))),
+            agree=agreement(str(merged.get("agreement", "exact"))),
             max_reasoning_tokens=_positive(merged, "max_reasoning_tokens", cls.max_reasoning_tokens),
             concurrency=_positive(merged, "concurrency", CONCURRENCY[engine]),
             raw=_flag(merged, "raw"),
@@ -305,7 +305,12 @@ def _flag(args: Mapping[str, Any], key: str, default: bool = False) -> bool:
     return flags[str(value).lower()]
 
 
-def _agreement(name: str) -> Agree:
+def agreement(name: str) -> Agree:
+    """When two answers count as equal: `exact`, `relaxed`, or a function as `module:name`.
+
+    Raises:
+        ValueError: there is no such one.
+    """
     if name in AGREEMENTS:
         return AGREEMENTS[name]
     module, _, attribute = name.rpartition(":")
