@@ -20,7 +20,7 @@ from mai_plugin.core.question import Question
 from mai_plugin.core.records import Image, Message, Outcome, Part, Usage
 from mai_plugin.harness.registration import take_results_folder
 from mai_plugin.run.provenance import new_run_id
-from mai_plugin.run.runner import Failure, Item
+from mai_plugin.run.runner import Failure, Item, Result
 from mai_plugin.run.session import Session
 from mai_plugin.run.summary import Summary
 from mai_plugin.settings import Settings, StrategyName
@@ -72,24 +72,7 @@ class _MaiModel(lmms):  # type: ignore[misc]
         self._truncated.clear()
         # Ranks with fewer documents get copies of a request, so that all ranks make as many; nobody reads the answers.
         wanted = [request for request in requests if not (request.metadata or {}).get("__padding_only__")]
-        run_ids = self._gather(new_run_id(self.settings.name))  # so that the ranks' runs are one from the start
-        rank, folder = min(self.rank, len(run_ids) - 1), take_results_folder()
-        harness = {
-            "harness": "lmms-eval",
-            "results": folder and str(folder),
-            "rank": rank,
-            "world_size": len(run_ids),
-        }
-        try:
-            results, summary = self.session.run(
-                [self._item(request) for request in wanted],
-                progress=self.rank == 0,
-                harness=harness,
-                run_id=run_ids[rank],
-                part_of=run_ids[0],
-            )
-        except ValueError as error:
-            _stop(str(error))
+        results, summary = self._answer(wanted)
         if self._truncated:
             count, first = len(self._truncated), self._truncated[0]
             eval_logger.warning(
@@ -110,7 +93,9 @@ class _MaiModel(lmms):  # type: ignore[misc]
         failures = [failure for _, _, failed in ranks for failure in failed]
         if failures:
             recorder = self.session.recorder
-            kept = f"; the calls of all others are kept in {recorder.store.path.absolute()}" if recorder else ""
+            kept = ""
+            if recorder and not recorder.broken:
+                kept = f"; the calls of all others are kept in {recorder.store.path.absolute()}"
             self.session.close()
             many = f"{len(failures)} of {len(failures) + everything.questions} questions could not be answered"
             _stop(f"{many}, so there is no score; first: {failures[0]}{kept}")
@@ -128,6 +113,24 @@ class _MaiModel(lmms):  # type: ignore[misc]
             GenerationResult("") if (request.metadata or {}).get("__padding_only__") else self._result(next(answered))
             for request in requests
         ]
+
+    def _answer(self, requests: Sequence[Instance]) -> tuple[list[Result], Summary]:
+        """This rank's results.  The runs of all ranks are one in the store, from their start on."""
+        run_ids = self._gather(new_run_id(self.settings.name))
+        rank, folder = min(self.rank, len(run_ids) - 1), take_results_folder()
+        harness = {
+            "harness": "lmms-eval", "results": folder and str(folder), "rank": rank, "world_size": len(run_ids),
+        }  # fmt: skip
+        try:
+            return self.session.run(
+                [self._item(request) for request in requests],
+                progress=self.rank == 0,
+                harness=harness,
+                run_id=run_ids[rank],
+                part_of=run_ids[0],
+            )
+        except ValueError as error:
+            _stop(str(error))
 
     def _open(self) -> Session:
         try:

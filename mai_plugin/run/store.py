@@ -103,6 +103,8 @@ class Store:
             raise ValueError(f"call store {path} is a folder; {advice}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if not _may_be_sqlite(path):
+                raise ValueError(f"call store {path} is damaged or no call store; {advice}")
             self._connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
         except (OSError, sqlite3.Error) as error:
             raise ValueError(f"call store {path}: {error}; {advice}") from error
@@ -256,6 +258,14 @@ class Store:
         """Close the file.  May be called twice."""
         with self._lock:
             self._connection.close()
+
+
+def _may_be_sqlite(path: Path) -> bool:
+    """Whether a file has SQLite's header, or nothing in it yet.  SQLite takes a few bytes of anything for nothing."""
+    if not path.is_file():
+        return True
+    with path.open("rb") as file:
+        return file.read(16) in (b"", b"SQLite format 3\0")
 
 
 def request_key(model: str, request: Request) -> str:

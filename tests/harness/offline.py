@@ -16,6 +16,7 @@ from mai_plugin.tiny.charts import ChartQuestion, chart_questions
 from mai_plugin.tiny.datasets import BENCHMARKS, write_benchmark
 
 LIMIT = 8
+LMMS_EVAL = str(Path(sysconfig.get_path("scripts")) / "lmms-eval")
 SCORES = {
     "chartqa": ("relaxed_overall,none", 1.0),
     "pope": ("pope_accuracy,none", 1.0),
@@ -43,13 +44,22 @@ class Offline:
         self, *args: str, launcher: tuple[str, ...] = (), **environment: str
     ) -> subprocess.CompletedProcess[str]:
         """Run the real command line in the folder."""
-        executable = str(Path(sysconfig.get_path("scripts")) / "lmms-eval")
-        # A cache of its own: `datasets` would else serve another folder's data, which has the same relative path.
-        offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(self.folder / "cache"), "OMP_NUM_THREADS": "1"}
         return subprocess.run(
-            [*(launcher or (executable,)), *args], cwd=self.folder, env={**os.environ, **offline, **environment},
+            [*(launcher or (LMMS_EVAL,)), *args], cwd=self.folder, env={**self._environment(), **environment},
             capture_output=True, text=True, check=False, timeout=600,
         )  # fmt: skip
+
+    def start(self, *args: str) -> subprocess.Popen[bytes]:
+        """Start the real command line, without waiting for it."""
+        return subprocess.Popen(
+            [LMMS_EVAL, *args], cwd=self.folder, env=self._environment(),
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def _environment(self) -> dict[str, str]:
+        # A cache of its own: `datasets` would else serve another folder's data, which has the same relative path.
+        cache = str(self.folder / "cache")
+        return {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": cache, "OMP_NUM_THREADS": "1"}
 
     def results(self, output: str) -> dict[str, Any]:
         """The results file that a run wrote: lmms-eval exits with 0 on failure, so this is what counts."""

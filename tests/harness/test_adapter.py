@@ -63,7 +63,8 @@ def scripted(tmp_path: Any) -> Callable[..., Any]:
     def build(cls: type, script: dict[str, Any], **args: Any) -> Any:
         (tmp_path / "script.json").write_text(json.dumps(script))
         roles = ("model",) if cls is MaiSingle else ("small", "large")
-        return cls(engine="scripted", **{role: str(tmp_path / "script.json") for role in roles}, batch_size="1", **args)
+        args = {"store": str(tmp_path / "store"), **{role: str(tmp_path / "script.json") for role in roles}, **args}
+        return cls(engine="scripted", batch_size="1", **args)
 
     return build
 
@@ -71,7 +72,7 @@ def scripted(tmp_path: Any) -> Callable[..., Any]:
 @pytest.mark.parametrize("task", BENCHMARKS)
 def test_the_simple_prompt_is_the_harness_s_own(here: Offline, tasks: TaskManager, task: str) -> None:
     """Byte for byte, image for image, for the real prompts of all six tasks; stem and kind are told from them."""
-    model = MaiSingle(engine="scripted", model="large.json")
+    model = MaiSingle(engine="scripted", model="large.json", store="off")
     built = get_task_dict([task], tasks, "chat")[task]
     model.task_dict[task] = built.dataset
     split = BENCHMARKS[task].split
@@ -222,6 +223,29 @@ def test_a_model_can_be_used_again_after_clean(scripted: Callable[..., Any]) -> 
     assert ask(model, "How many?")[0].text == "7"
     model.clean()
     assert ask(model, "How many?")[0].text == "7"
+
+
+def test_the_place_of_the_calls_is_said_and_a_second_run_makes_none(
+    scripted: Callable[..., Any], said: list[str], tmp_path: Any
+) -> None:
+    for _ in range(2):
+        model = scripted(MaiSingle, {"*": {"S": "7"}})
+        assert [result.text for result in ask(model, "How many?", "How much?")] == ["7", "7"]
+        model.clean()
+    scripted(MaiSingle, {"*": {"S": "7"}}, reuse=False).clean()
+    ours = [line for line in said if line.startswith("mai: ")]
+    place = f"mai: calls are kept in {tmp_path / 'store' / 'calls.sqlite'}; "
+    assert [line.startswith(place) for line in ours] == [True, False, True, False, True]
+    assert ours[0].rstrip() == f"{place}what it holds is not asked again"
+    assert "reused" not in ours[1]
+    assert "2 calls reused, so the time says nothing about speed" in ours[3]
+    assert ours[4].rstrip() == f"{place}each is made anew (reuse=false)"
+
+
+def test_a_store_that_cannot_be_written_is_named(scripted: Callable[..., Any], tmp_path: Any) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match=r"^mai: call store .*File exists.*; give another file \(store=PATH\)"):
+        scripted(MaiSingle, {}, store=str(tmp_path / "file"))
 
 
 def test_sampling_is_refused_with_a_word(scripted: Callable[..., Any], said: list[str]) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
 from offline import LIMIT, SCORES, Offline
 
+from mai_plugin.analysis.runs import load_runs
+from mai_plugin.run.store import Store
 from mai_plugin.tiny.datasets import BENCHMARKS
 
 SCRIPTED = "engine=scripted,small=small.json,large=large.json"
@@ -22,10 +27,13 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "
 def cascade(offline: Offline) -> Offline:
     """One run of `mai_cascade` over all six tasks."""
     done = offline.lmms_eval(
-        "--model", "mai_cascade", "--model_args", SCRIPTED, "--tasks", TASKS, "--limit", str(LIMIT),
-        "--output_path", "cascade", "--log_samples",
+        "--model", "mai_cascade", "--model_args", f"{SCRIPTED},store=cascade.sqlite", "--tasks", TASKS,
+        "--limit", str(LIMIT), "--output_path", "cascade", "--log_samples",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert (
+        f"mai: calls are kept in {offline.folder / 'cascade.sqlite'}; what it holds is not asked again" in done.stdout
+    )
     return offline
 
 
@@ -75,10 +83,114 @@ def test_the_result_folder_is_named_after_pair_and_strategy(cascade: Offline) ->
     assert cascade.results("cascade")["model_name"] == "small+large-MAI"
 
 
+def test_the_run_is_in_the_store_and_points_to_its_samples(cascade: Offline) -> None:
+    (run,) = load_runs(cascade.folder / "cascade.sqlite")
+    assert (run.name, run.finished, run.reused_calls) == ("small+large-MAI", True, 0)
+    assert sorted(run.tasks) == sorted(run.environment["tasks"]) == sorted(BENCHMARKS)
+    assert run.environment["harness"] == "lmms-eval"
+    assert {"lmms_eval", "torch", "transformers"} <= set(run.environment["packages"])
+    results = Path(run.environment["results"])
+    assert results == cascade.folder / "cascade" / "small+large-MAI"
+    for task in BENCHMARKS:
+        (found,) = results.glob(f"*_samples_{task}.jsonl")
+        for sample in map(json.loads, found.read_text().splitlines()):
+            kept = run.samples[f"{task}/{sample['doc_id']}"]
+            assert sample["filtered_resps"] in (kept.returned, [kept.returned])
+            assert kept.usage().output_tokens == sample["token_counts"][0]["output_tokens"]
+    assert len(run.samples) == LIMIT * len(BENCHMARKS)
+
+
+def test_after_a_cascade_the_large_model_alone_costs_no_call(cascade: Offline) -> None:
+    """With the tiny pair, on ChartQA; the same cascade again costs none either, and says so."""
+    runs = {
+        "mai": ("mai_cascade", "preset=MAI-tiny,max_reasoning_tokens=32"),
+        "large": ("mai_single", "preset=tiny-large-S"),
+        "again": ("mai_cascade", "preset=MAI-tiny,max_reasoning_tokens=32"),
+    }
+    said = {}
+    for name, (model, args) in runs.items():
+        said[name] = cascade.lmms_eval(
+            "--model", model, "--model_args", f"{args},store=pair", "--tasks", "chartqa", "--limit", "12",
+            "--batch_size", "4", "--output_path", f"pair/{name}", "--log_samples",
+        ).stdout  # fmt: skip
+    numbers = {name: cascade.results(f"pair/{name}")["throughput"] for name in runs}
+    assert numbers["mai"]["avg_reused_calls"] == 0
+    assert "calls reused" not in said["mai"]
+    assert numbers["large"]["avg_reused_calls"] == numbers["large"]["avg_model_calls"] == 12
+    assert numbers["large"]["total_gen_tokens"] == numbers["large"]["avg_speed"] == 0
+    assert "12 calls reused, so the time says nothing about speed" in said["large"]
+    assert numbers["again"]["avg_reused_calls"] == numbers["mai"]["avg_small_calls"] + numbers["mai"]["avg_large_calls"]
+    assert cascade.results("pair/again")["results"] == cascade.results("pair/mai")["results"]
+    for name in ("mai", "again"):
+        assert len(cascade.samples(f"pair/{name}", "chartqa")) == 12
+    first, again = (cascade.samples(f"pair/{name}", "chartqa") for name in ("mai", "again"))
+    assert [sample["filtered_resps"] for sample in again] == [sample["filtered_resps"] for sample in first]
+    assert [sample["token_counts"] for sample in again] == [sample["token_counts"] for sample in first]
+
+
+def test_a_killed_command_goes_on_where_it_was(cascade: Offline) -> None:
+    """With answers that take their time: killed twice, then left alone."""
+    script = {
+        question: {stage: {"text": text, "e2e_s": 0.2} for stage, text in stages.items()}
+        for question, stages in json.loads((cascade.folder / "large.json").read_text()).items()
+        if question.startswith("chartqa/")
+    }
+    (cascade.folder / "slow.json").write_text(json.dumps(script))
+    args = (
+        "--model", "mai_single", "--model_args", "engine=scripted,model=slow.json,store=slow.db,concurrency=2",
+        "--tasks", "chartqa", "--limit", "20", "--output_path",
+    )  # fmt: skip
+    file = cascade.folder / "slow.db"
+    for wanted in (3, 9):
+        process = cascade.start(*args, "slow")
+        while process.poll() is None and (not file.exists() or count_calls(file) < wanted):
+            time.sleep(0.02)
+        process.kill()
+        process.wait()
+        assert not list((cascade.folder / "slow").rglob("*_results.json"))
+    kept = count_calls(file)
+    assert 9 <= kept < 20
+    done = cascade.lmms_eval(*args, "slow")
+    assert f"{kept} calls reused" in done.stdout
+    assert count_calls(file) == 20
+    assert cascade.results("slow")["throughput"]["avg_reused_calls"] == kept
+    assert [run.finished for run in load_runs(file)] == [False, False, True]
+
+
+def count_calls(file: Path) -> int:
+    with closing(sqlite3.connect(file, timeout=60)) as connection:
+        if not connection.execute("SELECT name FROM sqlite_master WHERE name = 'calls'").fetchone():
+            return 0
+        keys = [key for (key,) in connection.execute("SELECT key FROM calls")]
+    assert len(set(keys)) == len(keys)
+    return len(keys)
+
+
+@pytest.mark.parametrize("content", ["not a store", "another version"])
+def test_a_store_that_cannot_be_used_is_one_line_and_exit_1(offline: Offline, content: str) -> None:
+    file = offline.folder / "bad.sqlite"
+    file.unlink(missing_ok=True)
+    if content == "not a store":
+        file.write_text(content)
+        message = f"mai: call store {file.name} is damaged or no call store; give another file (store=PATH)"
+    else:
+        Store(file).close()
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("UPDATE meta SET value = '9'")
+            connection.commit()
+        message = f"mai: call store {file.name} has schema version 9, this package writes 1; give another file"
+    done = offline.lmms_eval(
+        "--model", "mai_cascade", "--model_args", f"{SCRIPTED},store=bad.sqlite", "--tasks", "chartqa", "--limit", "1"
+    )
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+
+
 def test_two_ranks_under_torchrun(offline: Offline) -> None:
     """Five documents over two ranks: one rank gets a padding request, which must not count."""
     done = offline.lmms_eval(
-        "--model", "mai_cascade", "--model_args", SCRIPTED, "--tasks", "chartqa,pope", "--limit", "5",
+        "--model", "mai_cascade", "--model_args", f"{SCRIPTED},store=ranks", "--tasks", "chartqa,pope", "--limit", "5",
         "--output_path", "ranks", "--log_samples", launcher=TORCHRUN,
     )  # fmt: skip
     results = offline.results("ranks")["results"]
@@ -90,6 +202,11 @@ def test_two_ranks_under_torchrun(offline: Offline) -> None:
     assert numbers["avg_share_agree-simple"] == pytest.approx(0.6)
     assert (numbers["avg_small_calls"], numbers["avg_large_calls"]) == (14, 12)
     assert offline.results("ranks")["usage"]["total"]["n_api_calls"] == 26
+    # One store, one run, which both ranks wrote.
+    (run,) = load_runs(offline.folder / "ranks")
+    assert (run.finished, run.environment["world_size"], run.reused_calls) == (True, 2, 0)
+    assert sorted(run.samples) == sorted(f"{task}/{number}" for task in ("chartqa", "pope") for number in range(5))
+    assert count_calls(offline.folder / "ranks" / "calls.sqlite") == 26
 
 
 def test_a_failure_on_one_rank_lets_the_others_finish(offline: Offline) -> None:
@@ -104,14 +221,10 @@ def test_a_failure_on_one_rank_lets_the_others_finish(offline: Offline) -> None:
     )  # fmt: skip
     assert done.returncode != 0
     assert "1 of 6 questions could not be answered, so there is no score; first: question chartqa/1" in done.stderr
-    lines = [
-        json.loads(line)
-        for path in (offline.folder / "kept").rglob("*.jsonl")
-        for line in path.read_text().splitlines()
-    ]
-    assert sorted(line["question"] for line in lines if "route" in line) == [
-        f"chartqa/{number}" for number in (0, 2, 3, 4, 5)
-    ]
+    assert f"; the calls of all others are kept in {offline.folder / 'kept' / 'calls.sqlite'}" in done.stderr
+    (run,) = load_runs(offline.folder / "kept")
+    assert sorted(run.samples) == [f"chartqa/{number}" for number in range(6)]
+    assert [name for name, sample in run.samples.items() if sample.error] == ["chartqa/1"]
 
 
 def with_cut_image(offline: Offline, folder: Path, document: int, size: int) -> Offline:

@@ -96,7 +96,10 @@ def test_a_name_on_the_hub_is_the_commit_in_the_cache_else_the_revision(
     assert of("org/model", revision="v2") == "org/model@v2"
     commits = {"main": "a" * 40, "v2": "b" * 40}
     for revision, commit in commits.items():
-        refs, snapshot = tmp_path / "models--org--model" / "refs", tmp_path / "models--org--model" / "snapshots" / commit
+        refs, snapshot = (
+            tmp_path / "models--org--model" / "refs",
+            tmp_path / "models--org--model" / "snapshots" / commit,
+        )
         refs.mkdir(parents=True, exist_ok=True)
         snapshot.mkdir(parents=True)
         (refs / revision).write_text(commit)

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from mai_plugin.core.answers import agree_relaxed
 from mai_plugin.run.provenance import describe_environment, describe_settings, new_run_id
 from mai_plugin.settings import Settings
 
@@ -38,7 +37,6 @@ def test_settings_are_kept_whole_and_without_secrets() -> None:
 def test_agreement_is_named(given: str, name: str) -> None:
     settings = Settings.from_args("mutual_verification", {"agreement": given})
     assert describe_settings(settings, {"small": "", "large": ""})["agreement"] == name
-    assert agree_relaxed is not settings.agree
 
 
 def test_environment() -> None:
