@@ -40,9 +40,10 @@ train-tiny: $(VENV)/.demo
 eval-tiny: $(VENV)/.demo
 	$(BIN)/python -m mai_plugin.tiny.evaluate
 
-# Puts the tables of the last `make demo` and `make eval-tiny` into README.md and docs/.
-docs-tables: $(VENV)/.demo
+# Puts the tables of the last `make demo` and `make eval-tiny` into README.md and docs/, and runs the report of docs/.
+docs-tables: $(VENV)/.all
 	$(BIN)/python scripts/docs_tables.py
+	$(BIN)/python scripts/docs_report.py
 
 clean:
 	rm -rf $(VENV) out

@@ -1,6 +1,6 @@
 """Run the tiny pair and its baselines through lmms-eval, and put what `mai report` says into docs/report.md.
 
-Everything lands in out/report; runs that are in its call store already are not run again unless it is removed.
+Everything lands in out/report.  With --keep the runs that are there are reported again instead of being made anew.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def baseline() -> tuple[str, str]:
     """lmms-eval's own paired t-test: the command, and the lines that it prints about it."""
     (samples,) = sorted((OUT / "results" / "tiny-large-S").rglob("*_samples_pope.jsonl"))[-1:]
     command = (
-        "lmms-eval --model mai_cascade --model_args preset=MAI-tiny --tasks pope --batch_size 16 "
+        "lmms-eval --model mai_cascade --model_args preset=MAI-tiny,store=off --tasks pope --batch_size 16 "
         f"--output_path compared --log_samples --baseline {samples.relative_to(OUT)}"
     )
     printed = re.sub(r"\x1b\[[0-9;]*m", "", shell(command))

@@ -67,6 +67,7 @@ def test_a_wheel_carries_configs_and_checkpoints(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
         assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
+        assert "mai_plugin/analysis/page.html.jinja" in archive.namelist()
     code = (
         "from mai_plugin import resources, settings\n"
         "from mai_plugin.core.prompts import load_prompts\n"

@@ -55,12 +55,12 @@ class Pair:
     def single(self, results: Results, role: str, asked: str, task: str) -> TaskResult | None:
         """One of its models alone on a task."""
         wanted = {"model": identities(self.run)[role]}
-        return self._first(results, lambda run: form(run) == asked and identities(run) == wanted, task)
+        return self._latest(results, lambda run: form(run) == asked and identities(run) == wanted, task)
 
     def transfer(self, results: Results, task: str) -> TaskResult | None:
         """Its models with the small one's R always transferred."""
         wanted = identities(self.run)
-        return self._first(results, lambda run: form(run) == "transfer-R" and identities(run) == wanted, task)
+        return self._latest(results, lambda run: form(run) == "transfer-R" and identities(run) == wanted, task)
 
     def whole(self, results: Results, find: Callable[..., TaskResult | None], *args: str) -> Run | None:
         """The run behind one of the finders above; it has to be one run over all of this one's tasks."""
@@ -68,15 +68,9 @@ class Pair:
         ids = {result.run.id if result else None for result in found}
         return found[0].run if len(ids) == 1 and found[0] else None
 
-    def _first(self, results: Results, wanted: Callable[[Run], bool], task: str) -> TaskResult | None:
-        return next(
-            (
-                result
-                for result in results
-                if result.task == task and result.run.engine == self.run.engine and wanted(result.run)
-            ),
-            None,
-        )
+    def _latest(self, results: Results, wanted: Callable[[Run], bool], task: str) -> TaskResult | None:
+        found = [result for result in results if result.task == task and result.run.engine == self.run.engine]
+        return next((result for result in reversed(found) if wanted(result.run)), None)
 
 
 def pairs(results: Results, *forms: str) -> list[Pair]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mai_plugin.analysis.report import Report
 
 TEMPLATE = "page.html.jinja"
+LONG_TABLES = ("latency", "ttft", "calls")
+"""Tables that stand behind the pictures."""
 
 
 def page(report: Report) -> str:
@@ -31,6 +33,7 @@ def page(report: Report) -> str:
     return environment.get_template(TEMPLATE).render(
         toys=list(dict.fromkeys(what for _, run in runs if (what := toy(run)))),
         tables=report.tables,
+        long=LONG_TABLES,
         pictures=[(picture, _data_uri(picture)) for picture in pictures(report.results)],
         runs=[
             {

@@ -176,8 +176,8 @@ def stage_tokens(results: Results) -> Picture | None:
         axes.grid(axis="x", alpha=0.3)
         axes.set_axisbelow(True)
         axes.set_xlim(0, 1.05 * axes.get_xlim()[1])
-    for axes in panels[:1]:
-        axes.invert_yaxis()
+        axes.margins(y=0.02)
+    panels[0].invert_yaxis()  # the others share it
     texts = [stage if role == "model" else f"{role}: {stage}" for role, stage in stages]
     _legend(figure, [_patch(text, style) for text, style in zip(texts, styles, strict=True)])
     return Picture("stage_tokens", "Output tokens per question by model and stage." + _toy(shown), figure)
@@ -313,6 +313,7 @@ def _bars(count: int) -> tuple[Figure, Axes]:
 
 def _name_bars(axes: Axes, names: Sequence[str]) -> None:
     axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.margins(y=0.02)
     axes.invert_yaxis()
 
 

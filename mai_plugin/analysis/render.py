@@ -13,15 +13,15 @@ from rich.text import Text
 
 from mai_plugin.analysis.tables import Table
 
-WIDTH = 200
-"""Characters in a line where the output is no terminal."""
+TABLE_WIDTH, NOTE_WIDTH = 400, 150
+"""Characters in a line where the output is no terminal: tables are as wide as they need to be."""
 
 
 def to_terminal(tables: list[Table], console: Console | None = None) -> None:
     """Print tables with their notes."""
     console = console or Console(highlight=False)
     if not console.is_terminal:
-        console.width = WIDTH
+        console.width = TABLE_WIDTH
     for table in tables:
         console.print(Text(table.title, style="bold"))
         shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -33,7 +33,7 @@ def to_terminal(tables: list[Table], console: Console | None = None) -> None:
             shown.add_row(*(Text(column.text(cell)) for column, cell in cells))
         console.print(shown)
         for note in table.notes:
-            console.print(Text(note))
+            console.print(Text(note), width=min(NOTE_WIDTH, console.width))
         console.print()
 
 

@@ -84,10 +84,13 @@ def make_report(store: Path, names: Sequence[str], folders: Sequence[Path], base
     """
     runs = load_runs(store, names) if names else latest(load_runs(store))
     if not runs:
-        raise ValueError(f"the call store {store} holds no runs yet")
+        raise ValueError(f"the call store {store} holds no run with an answered question yet")
     against = load_runs(store, [baseline])[0] if baseline is not None else None
     if against and against.id not in {run.id for run in runs}:
         runs = [*runs, against]
+    for run in runs:
+        if not run.samples:
+            raise ValueError(f"run {run.id} has no answered question yet; leave it out")
     runs = list({run.id: run for run in runs}.values())
     results = Results(measure([score(run, folders) for run in runs]))
     comparisons = _compare_all(results, against) if against else []

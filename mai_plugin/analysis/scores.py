@@ -92,6 +92,9 @@ def _places(run: Run, given: Sequence[Path]) -> tuple[str | None, list[Path]]:
             raise ValueError(f"--results {folder}: no such folder; give the one that lmms-eval got as --output_path")
     if given:
         return None, list(given)
+    harness = str(run.environment.get("harness"))
+    if not harness.startswith("lmms-eval"):
+        return f"its harness is {harness}, and only lmms-eval's results are read", []
     remembered = run.environment.get("results")
     if not remembered:
         return "lmms-eval was run without --output_path", []

@@ -185,7 +185,7 @@ def cascade(results: Results) -> Table:
             rows.append((result.label, result.task, result.n, *routes, score_cell(result), *beside))
     columns = (
         Column("cascade"), Column("benchmark"), Column("n", COUNT),
-        *(column for route in CASCADE_ROUTES for column in (Column(route, COUNT), Column("share", ".1%"))),
+        *(column for route in CASCADE_ROUTES for column in (Column(route, COUNT), Column(f"{route} share", ".1%"))),
         Column("MAI", POINTS), Column("small-S", POINTS), Column("small-R", POINTS), Column("large-S", POINTS),
         Column("large-R", POINTS), Column("large-R-S2", POINTS), Column("full transfer", POINTS),
     )  # fmt: skip

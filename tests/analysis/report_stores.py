@@ -45,6 +45,7 @@ def add_run(
     models: Mapping[str, str] | None = None,
     engine: str = "transformers",
     results: Path | None = None,
+    harness: str = "lmms-eval",
     wall_s: float | None = 10.0,
     reused: bool = False,
     failed: Sequence[str] = (),
@@ -68,7 +69,7 @@ def add_run(
     models = models or {"model": TINY["large"]}
     id = id or name
     described = {role: {"name": model, "identity": f"{model}@1", "args": {}} for role, model in models.items()}
-    environment = {"harness": "lmms-eval 0.7.3", "results": str(results) if results else None}
+    environment = {"harness": harness, "results": str(results) if results else None}
     store.begin_run(id, name, strategy, engine, {"models": described}, environment)
     request = Request((Message("user", ("How many?",)),), 16)
     for task, asked in questions.items():

@@ -140,6 +140,23 @@ def test_pareto_front_is_marked(folder: Path) -> None:
     assert [tuple(point) for point in front.get_xydata().tolist()] == [(2, 60), (10, 70), (16.4, 80), (32, 90)]
 
 
+@pytest.mark.parametrize(
+    ("how", "axis"), [({}, "wall time per question, s"), ({"reused": True}, "mean latency of a question, s")]
+)
+def test_time_is_wall_time_only_where_it_means_something(tmp_path: Path, how: dict, axis: str) -> None:
+    """One benchmark alone, every call made for the run."""
+    store = Store(tmp_path / "calls.sqlite")
+    for name, wall_s in (("a", 20.0), ("b", 10.0)):
+        questions = {"chartqa": [Asked()] * 4}
+        add_run(store, name, questions, results=tmp_path / "out", wall_s=wall_s, **(how if name == "b" else {}))
+        write_results(tmp_path / "out", name, questions)
+    picture = next(p for p in pictures(make_report(tmp_path, [], [], None).results) if p.name == "score_time")
+    (axes,) = picture.figure.axes
+    assert axes.get_xlabel() == axis
+    drawn = {line.get_xdata()[0] for line in axes.lines if line.get_marker() in ("o", "s")}
+    assert drawn == ({5.0, 2.5} if not how else {0.1})
+
+
 class Page(html.parser.HTMLParser):
     """Collects addresses and headings."""
 
@@ -169,9 +186,13 @@ def test_text_in_the_page_is_escaped(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)" in text
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install -y chromium")
+# Where CI is set, it has to be there: the test fails instead of being skipped.
+@pytest.mark.skipif(
+    CHROMIUM is None and not os.environ.get("CI"), reason="no chromium on this machine: apt-get install -y chromium"
+)
 def test_the_page_in_a_browser(written: tuple[Path, str], tmp_path: Path) -> None:
     """Chromium lays it out: its tables are there with their cells, and every picture is decoded."""
+    assert CHROMIUM, "no chromium on this machine: apt-get install -y chromium"
     flags = (
         "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
         "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1300,9000",

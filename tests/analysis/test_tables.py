@@ -26,7 +26,7 @@ def table(report: Report, key: str) -> Table:
 
 
 def rows(report: Report, key: str) -> list[dict[str, object]]:
-    """Rows by column name; of columns with one name (`share`) the last."""
+    """Rows by column name."""
     found = table(report, key)
     return [dict(zip((column.name for column in found.columns), row, strict=True)) for row in found.rows]
 
@@ -224,5 +224,30 @@ def test_a_baseline_that_is_not_scored_is_an_error(tmp_path: Path) -> None:
 
 def test_a_store_without_runs(tmp_path: Path) -> None:
     Store(tmp_path / "calls.sqlite")
-    with pytest.raises(ValueError, match="holds no runs yet"):
+    with pytest.raises(ValueError, match="holds no run with an answered question yet"):
         report_of(tmp_path)
+
+
+def test_a_run_without_questions_is_named_or_left_out(tmp_path: Path) -> None:
+    store = Store(tmp_path / "calls.sqlite")
+    add_run(store, "killed", {}, wall_s=None)
+    add_run(store, "tiny-S", {"chartqa": [Asked()]})
+    assert [run["id"] for run in report_of(tmp_path).as_json()["runs"]] == ["tiny-S"]
+    with pytest.raises(ValueError, match="run killed has no answered question yet; leave it out"):
+        report_of(tmp_path, None, "killed", "tiny-S")
+
+
+def test_a_run_of_failures_only(tmp_path: Path) -> None:
+    add_run(
+        Store(tmp_path / "calls.sqlite"), "bad", {}, strategy="mutual_verification", models=TINY, failed=["chartqa/0"]
+    )  # fmt: skip
+    found = row(report_of(tmp_path), "cascade", cascade="bad")
+    assert (found["n"], found["agree-simple"], found["agree-simple share"], found["MAI"]) == (1, 0, None, "not scored")
+
+
+def test_the_latest_of_equal_baselines_stands_beside_the_cascade(tmp_path: Path) -> None:
+    store = Store(tmp_path / "calls.sqlite")
+    for id, wall_s in (("1-S", 40.0), ("2-S", 20.0)):
+        add_run(store, id, {"chartqa": [Asked()]}, wall_s=wall_s)
+    add_run(store, "MAI", {"chartqa": [Asked("agree-simple")]}, strategy="mutual_verification", models=TINY)
+    assert row(report_of(tmp_path), "time", run="MAI")["large-S"] == 2
