@@ -6,7 +6,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: install demo test check train-tiny eval-tiny docs-tables clean
+bench: bench-pipeline bench-overhead bench-stock bench-parity
+
+.PHONY: install demo test check bench bench-pipeline bench-overhead bench-stock bench-parity train-tiny eval-tiny docs-tables clean
 
 install: $(VENV)/.all
 
@@ -21,15 +23,21 @@ $(VENV)/.all: $(VENV)/.demo
 	$(BIN)/python scripts/mend_env.py
 	touch $@
 
-demo: $(VENV)/.demo
-	$(BIN)/mai demo
+# ENGINE=vllm runs it on vLLM, on a GPU or a CPU; ENGINE=openai wants SMALL_BASE_URL and LARGE_BASE_URL.
+ENGINE ?= transformers
+demo: $(VENV)/.$(if $(filter transformers,$(ENGINE)),demo,all)
+	$(BIN)/mai demo --engine $(ENGINE) $(if $(SMALL_BASE_URL),--small-base-url $(SMALL_BASE_URL)) $(if $(LARGE_BASE_URL),--large-base-url $(LARGE_BASE_URL))
+
+# Ratios, printed and written to out/bench/NAME.json.  Run them with nothing else on the machine.
+bench-pipeline bench-overhead bench-stock bench-parity: $(VENV)/.all
+	$(BIN)/python benchmarks/$(patsubst bench-%,%,$(subst stock,against_stock,$@)).py
 
 test: $(VENV)/.all
 	$(BIN)/python -m pytest
 
 check: $(VENV)/.all
-	$(BIN)/ruff check mai_plugin tests scripts
-	$(BIN)/ruff format --check mai_plugin tests scripts
+	$(BIN)/ruff check mai_plugin tests scripts benchmarks
+	$(BIN)/ruff format --check mai_plugin tests scripts benchmarks
 	$(BIN)/mypy mai_plugin
 
 # Trains both models of the tiny pair from scratch and measures them on held-out charts.

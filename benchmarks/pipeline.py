@@ -1,8 +1,8 @@
 """How fast the cascade is on vLLM, and how far from what the engines allow.
 
-A workload shaped like the paper's: routes as in table 10, output lengths as in table 5 (2B and 8B), both scaled down,
-on random-weight models with forced lengths.  Lengths are spread around the paper's means (log-normal, sigma 0.5; the
-paper prints means only).  In one process, with both engines resident all the time:
+A workload shaped like the paper's: routes as in table 10, output lengths as in table 5 (2B and 8B), scaled down in the
+number of questions (MMMU: in lengths too), on random-weight models with forced lengths.  Lengths are spread around the
+paper's means (log-normal, sigma 0.5; the paper prints means only).  In one process, with both engines resident:
 
 - pipelined: the package's own runner and `mutual_verification`, single questions overlapping;
 - staged:    all S calls of both models, then all R calls, then all transfer calls, each stage waiting for the last;
@@ -35,7 +35,6 @@ from mai_plugin.core.records import Call, Completion, Image, Message, Outcome, R
 from mai_plugin.core.strategies import AGREE_REASON, AGREE_SIMPLE, TRANSFER, mutual_verification
 from mai_plugin.engines.base import Engine, Model, close_engines, load_engines
 from mai_plugin.run.runner import Item, run
-from mai_plugin.settings import CONCURRENCY
 from mai_plugin.tiny.checkpoint import Size, build_config, build_model, train_tokenizer, write_checkpoint
 
 # Narrow and deep: a decoding step costs much the same for one row as for sixty, as on a GPU, where it is the reading
@@ -47,6 +46,10 @@ SIZES = {
 PROMPTS = load_prompts()
 QUESTION = "How many of the items in the picture are larger than the average of all items of their kind?"
 SPREAD = 0.5
+LENGTH_SCALE = {"ChartQA": 1.0, "POPE": 1.0, "MMMU": 4.0}
+"""The paper's output lengths are divided by this."""
+SEQUENCES = 64
+"""Sequences that an engine decodes at once, and questions in flight."""
 
 
 class Workload:
@@ -112,7 +115,7 @@ class Workload:
 async def pipelined(work: Workload, agents: dict[str, Agent], questions: list[Question]) -> list[Outcome]:
     """As the package runs it."""
     items = [Item(question.id, lambda question=question: question) for question in questions]  # type: ignore[misc]
-    results = await run(items, lambda question: work.cascade(question, agents), concurrency=CONCURRENCY["vllm"])
+    results = await run(items, lambda question: work.cascade(question, agents), concurrency=SEQUENCES)
     assert all(isinstance(result, Outcome) for result in results), results[0]
     return results  # type: ignore[return-value]
 
@@ -183,12 +186,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--questions", type=int, default=256, help="per shape (MMMU: a quarter of it)")
-    parser.add_argument("--scale", type=float, default=4.0, help="the paper's lengths are divided by this")
     parser.add_argument("--shapes", default="ChartQA,POPE,MMMU")
     options = parser.parse_args()
     where = machine()
     args = {
-        "dtype": "float32", "max_model_len": 1024, "max_num_seqs": 64, "max_num_batched_tokens": 4096,
+        "dtype": "float32", "max_model_len": 4096, "max_num_seqs": SEQUENCES, "max_num_batched_tokens": 4096,
         "enforce_eager": True, "ignore_eos": True,
     }  # fmt: skip
     keys: dict[str, float] = {}
@@ -200,7 +202,7 @@ def main() -> None:
             with asyncio.Runner() as runner:
                 for shape in options.shapes.split(","):
                     count = options.questions // 4 if shape == "MMMU" else options.questions
-                    work = Workload(shape, count, options.scale, seed=1)
+                    work = Workload(shape, count, LENGTH_SCALE[shape], seed=1)
                     taken = seconds[shape] = runner.run(measure(engines, work, options.repeats))
                     for over, under in (("pipelined", "bound"), ("staged", "pipelined"), ("large_r", "pipelined")):
                         ratio = median([a / b for a, b in zip(taken[over], taken[under], strict=True)])
@@ -209,8 +211,13 @@ def main() -> None:
             close_engines(engines)
     plain = {f"{key}": keys[f"{key}_chartqa"] for key in ("pipelined_over_bound", "staged_over_pipelined")
              if f"{key}_chartqa" in keys}  # fmt: skip
-    settings = {key: getattr(options, key) for key in ("questions", "scale", "repeats")}
-    write("pipeline", {**plain, **keys}, {"settings": {**settings, "engine_args": args}, "seconds": seconds}, where)
+    more = {
+        "questions": options.questions,
+        "repeats": options.repeats,
+        "length_scale": LENGTH_SCALE,
+        "engine_args": args,
+    }
+    write("pipeline", {**plain, **keys}, {"settings": more, "seconds": seconds}, where)
 
 
 PAPER = Path(__file__).parent.parent / "mai_plugin" / "analysis" / "data" / "paper.yaml"

@@ -22,12 +22,16 @@ app = typer.Typer(
 def demo(
     n: Annotated[int, typer.Option("-n", min=1, help="Number of charts.")] = 300,
     out: Annotated[Path, typer.Option(help="Folder for data, logs and results.")] = Path("out/demo"),
+    engine: Annotated[str, typer.Option(help="transformers, vllm or openai.")] = "transformers",
+    small_base_url: Annotated[str | None, typer.Option(help="For openai: server of mai-tiny-small.")] = None,
+    large_base_url: Annotated[str | None, typer.Option(help="For openai: server of mai-tiny-large.")] = None,
 ) -> None:
     """Run the tiny pair that ships with the package through the real lmms-eval, with baselines, on toy bar charts."""
     from mai_plugin.demo import DemoFailed, main
 
+    urls = {"small": small_base_url, "large": large_base_url}
     try:
-        main(out, n)
+        main(out, n, engine, {role: url for role, url in urls.items() if url})
     except DemoFailed as error:
         typer.echo(f"mai: {error}", err=True)
         raise typer.Exit(1) from None

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +60,17 @@ def run_lmms_eval(folder: Path, model: str, model_args: str, name: str, tasks: s
     return results
 
 
-def run_demo(out: Path, n: int, batch_size: int = 16) -> list[dict[str, Any]]:
+def run_demo(
+    out: Path, n: int, batch_size: int = 16, engine: str = "transformers", base_urls: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
     """Write the data set, run every row, and write `summary.json`.
 
     Args:
         out: folder for data, logs, results and the summary.
         n: number of charts.
-        batch_size: as in lmms-eval.
+        batch_size: as in lmms-eval; vLLM and servers make their own batches.
+        engine: what runs the models.
+        base_urls: for engine `openai`, where `small` and `large` are served, as `mai-tiny-small` and `mai-tiny-large`.
 
     Returns:
         Rows with `name`, `score` (points, 0 to 100), `output_tokens` per model, `wall_s` (answering only: loading
@@ -80,6 +85,12 @@ def run_demo(out: Path, n: int, batch_size: int = 16) -> list[dict[str, Any]]:
         old.unlink()
     rows = []
     for name, (model, model_args) in ROWS.items():
+        model_args = f"{model_args},engine={engine}" if engine != "transformers" else model_args
+        for role, url in (base_urls or {}).items():
+            if model == "mai_cascade":
+                model_args += f",{role}_base_url={url}"
+            elif name.startswith(role):
+                model_args += f",base_url={url}"
         print(f"running {name}: --model {model} --model_args {model_args}", file=sys.stderr, flush=True)
         # Seconds of calls that another row made would be none: each row makes its own.
         given = f"{model_args},store={STORE},reuse=false"
@@ -120,9 +131,9 @@ def demo_table(rows: list[dict[str, Any]], n: int) -> Table:
     return table
 
 
-def main(out: Path, n: int) -> None:
+def main(out: Path, n: int, engine: str = "transformers", base_urls: Mapping[str, str] | None = None) -> None:
     """Run the demo and print its table."""
-    rows = run_demo(out, n)
+    rows = run_demo(out, n, engine=engine, base_urls=base_urls)
     Console(width=max(100, Console().width)).print(demo_table(rows, n))
     environment = f"HF_HUB_OFFLINE=1 HF_HOME={(out / 'cache').resolve()}"
     command = "lmms-eval --model mai_cascade --model_args preset=MAI-tiny --tasks chartqa --batch_size 16"

@@ -27,6 +27,10 @@ from mai_plugin.engines.orphans import watch
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 if not torch.cuda.is_available():
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    # The model runs in the engine core's own process: a worker beside it would cost a core that waits for it.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    # For the engine cores: two models with a thread per core each would wait for one another all the time.
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // 2)))
 
 from transformers import AutoProcessor
 from vllm import SamplingParams
@@ -43,7 +47,9 @@ MAX_IMAGES = 8
 """Default number of images in a prompt: MMMU has up to seven."""
 SHUTDOWN_S = 20.0
 """How long an engine may take to stop before its processes are killed."""
-CPU_DEFAULTS = {"kv_cache_memory_bytes": GIB // 4, "block_size": 32}
+CPU_DEFAULTS: dict[str, Any] = {
+    "kv_cache_memory_bytes": GIB // 4, "block_size": 32, "distributed_executor_backend": "uni",
+}  # fmt: skip
 """On a CPU vLLM would take most of the machine's memory per engine, and cache only whole blocks of 128 tokens."""
 
 
@@ -78,7 +84,7 @@ class VLLMEngine:
             "limit_mm_per_prompt": {"image": MAX_IMAGES, "video": 0},
             "enable_prefix_caching": True,
             "enable_log_requests": False,
-            **(CPU_DEFAULTS if current_platform.is_cpu() else {}),
+            **(_cpu_defaults(engine_args) if current_platform.is_cpu() else {}),
             **({"device_ids": _device_ids(device)} if _device_ids(device) else {}),
             **engine_args,
         }
@@ -223,6 +229,13 @@ def _device_ids(device: Any) -> list[int]:
     if kind not in ("", "cuda", "cpu", "auto") or (index and not index.isdecimal()):
         raise ValueError(f"device {device!r} must be cuda, cuda:N or cpu")
     return [int(index)] if index else []
+
+
+def _cpu_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """`CPU_DEFAULTS`; an engine of several processes needs vLLM's own way to start them."""
+    parallel = any(int(given.get(f"{kind}_parallel_size", 1)) > 1 for kind in ("tensor", "data", "pipeline"))
+    left_out = {"distributed_executor_backend"} if parallel else set()
+    return {key: value for key, value in CPU_DEFAULTS.items() if key not in left_out}
 
 
 def _context(path: str, source: Mapping[str, Any]) -> int:
