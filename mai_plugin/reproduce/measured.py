@@ -223,7 +223,7 @@ def tables(plan: Plan, found: Sequence[Measured]) -> list[Table]:
         made.append(
             Table(
                 f"table{number}",
-                f"Table {number}, {TITLES[number]}: measured beside printed",
+                f"Table {number} ({TITLES[number]}), measured beside printed",
                 COLUMNS,
                 rows,
                 tuple(notes),
@@ -278,9 +278,12 @@ def _row(figure: Measured, common: Sequence[str]) -> tuple[Cell, ...]:
     else:
         remarks = "; ".join(remark for remark in figure.remarks if remark not in common)
     value: Cell = figure.value if digits == 1 or isinstance(figure.value, str) else f"{figure.value:.2f}"
+    difference: Cell = figure.difference
+    if difference is not None and digits == 2:
+        difference = f"{difference:+.2f}"
     return (
         figure.models, printed.way, printed.benchmark, printed.what, figure.n, value, _ends(figure.ci95, f".{digits}f"),
-        None if printed.value is None else round(printed.value, 2), figure.difference,
+        None if printed.value is None else round(printed.value, 2), difference,
         _ends(figure.difference_ci95, f"+.{digits}f"), remarks,
     )  # fmt: skip
 

@@ -76,14 +76,14 @@ def finished(request: Request, run: Planned) -> ScoredRun | str:
     if not request.store.is_file():
         return "there is no call store yet"
     wanted = settings(request, run)
-    lacking = "the call store has no run of it that came to its end"
+    lacking = []
     for id in reversed(filed_runs(request.store, results)):
         (stored,) = load_runs(request.store, [id])
         found = _scored(stored, wanted, run, results)
         if isinstance(found, ScoredRun):
             return found
-        lacking = found
-    return lacking
+        lacking.append(found)
+    return lacking[0] if lacking else "the call store has no run of it that came to its end"
 
 
 def _scored(stored: Run, wanted: Settings, run: Planned, results: Path) -> ScoredRun | str:
