@@ -10,7 +10,7 @@ from pretended import plan_of
 from mai_plugin.reproduce.estimate import estimate, shares
 
 OUT = Path("out")
-# Table 4's lines as facts/README give them, in milliseconds, and table 5's lengths on ChartQA.
+# Table 4's lines in milliseconds, as docs/replay.md has them, and table 5's lengths on ChartQA.
 A = {"2B": 15.7, "8B": 22.4}
 B = {"2B": 15.742, "8B": 20.509}
 S, R_2B, R_8B = 3.5, 256.3, 294.3
