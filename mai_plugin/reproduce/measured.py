@@ -23,7 +23,7 @@ from mai_plugin.analysis.tables import COUNT, Cell, Column, Table
 from mai_plugin.reproduce.plan import TASK_NAMES, Plan
 from mai_plugin.reproduce.printed import MAI_TWO_STAGE, SCORE, SECONDS, SHARES, TITLES, TOKENS, Printed
 from mai_plugin.reproduce.runner import Done
-from mai_plugin.reproduce.second_step import replay_second_step
+from mai_plugin.reproduce.second_step import Replayed, replay_second_step
 
 Ends = tuple[float, float]
 
@@ -96,7 +96,7 @@ class Measurer:
         self._results: dict[tuple[str, str], TaskResult] = {
             (key, result.task): result for key, run in scored.items() for result in measure([run])
         }
-        self._replayed: dict[str, Any] = {}
+        self._replayed: dict[str, Replayed | str] = {}
 
     def all(self) -> list[Measured]:
         """Every figure of the plan."""
@@ -123,7 +123,7 @@ class Measurer:
             scored = [run for key in keys if isinstance(run := self.done[key], ScoredRun)]
             try:
                 self._replayed[task] = replay_second_step(self.plan.request.store, task, *scored)
-            except NotScored as error:
+            except (NotScored, ValueError) as error:
                 self._replayed[task] = str(error)
         found = self._replayed[task]
         if isinstance(found, str):
