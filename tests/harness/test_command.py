@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -55,3 +60,31 @@ def test_without_a_line_of_ours_the_last_one_tells(evaluation: Evaluation, tmp_p
 def test_variables_reach_it(evaluation: Evaluation, tmp_path: Path) -> None:
     program(tmp_path, 'mkdir -p results; echo "{\\"x\\": \\"$MARK\\"}" > results/1_results.json')
     assert results(evaluation.run(tmp_path / "run.log", tmp_path, {"MARK": "here"})) == {"x": "here"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux's prctl")
+def test_a_run_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    """It would go on beside the one that resumes it."""
+    program(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 600")
+    code = (
+        "import sysconfig\n"
+        "from pathlib import Path\n"
+        "from mai_plugin.harness.command import Evaluation\n"
+        f"sysconfig.get_path = lambda name: {str(tmp_path)!r}\n"
+        f"Evaluation('m', '', ['t'], 1, Path({str(tmp_path)!r}, 'out')).run(Path({str(tmp_path)!r}, 'log'))\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    pid, until = tmp_path / "pid", time.monotonic() + 60
+    while not (pid.is_file() and pid.read_text().strip()) and time.monotonic() < until:
+        time.sleep(0.02)
+    child = Path("/proc", pid.read_text().strip(), "cmdline")
+    assert b"sleep" in child.read_bytes() or b"lmms-eval" in child.read_bytes()
+    parent.kill()
+    parent.wait()
+    until = time.monotonic() + 20
+    while child.is_file() and child.read_bytes() and time.monotonic() < until:  # a zombie has no command line
+        time.sleep(0.02)
+    left = child.is_file() and child.read_bytes()
+    if left:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+    assert not left
