@@ -48,10 +48,11 @@ train-tiny: $(VENV)/.demo
 eval-tiny: $(VENV)/.demo
 	$(BIN)/python -m mai_plugin.tiny.evaluate
 
-# Puts the tables of the last `make demo` and `make eval-tiny` into README.md and docs/, and runs the report of docs/.
+# Puts the tables of the last `make demo` and `make eval-tiny` into README.md and docs/, and runs report and plan of docs/.
 docs-tables: $(VENV)/.all
 	$(BIN)/python scripts/docs_tables.py
 	$(BIN)/python scripts/docs_report.py
+	$(BIN)/python scripts/docs_reproduce.py
 
 clean:
 	rm -rf $(VENV) out

@@ -27,12 +27,13 @@ def demo(
     large_base_url: Annotated[str | None, typer.Option(help="For openai: server of mai-tiny-large.")] = None,
 ) -> None:
     """Run the tiny pair that ships with the package through the real lmms-eval, with baselines, on toy bar charts."""
-    from mai_plugin.demo import DemoFailed, main
+    from mai_plugin.demo import main
+    from mai_plugin.harness.command import EvaluationFailed
 
     urls = {"small": small_base_url, "large": large_base_url}
     try:
         main(out, n, engine, {role: url for role, url in urls.items() if url})
-    except DemoFailed as error:
+    except EvaluationFailed as error:
         typer.echo(f"mai: {error}", err=True)
         raise typer.Exit(1) from None
 
@@ -147,6 +148,50 @@ def compare(
         )
         show(compared)
         _write_json(json, as_json(compared))
+
+
+@app.command()
+def reproduce(
+    tables: Annotated[str | None, typer.Option(help="Numbers of the paper's tables; all by default.")] = None,
+    family: Annotated[
+        str, typer.Option(help="qwen3-vl (tables 5,6,7,8,10,11,15) or internvl3.5 (13,14).")
+    ] = "qwen3-vl",
+    benchmarks: Annotated[str | None, typer.Option(help="Such as POPE,ChartQA; all six by default.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Questions of each benchmark.")] = None,
+    engine: Annotated[str, typer.Option(help="As in --model_args.")] = "transformers",
+    engine_args: Annotated[str | None, typer.Option(help="For the engine, as JSON.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="As in lmms-eval.")] = 16,
+    max_reasoning_tokens: Annotated[int, typer.Option(min=1, help="Limit on E and R answers.")] = 8192,
+    models: Annotated[
+        str | None,
+        typer.Option(help="Checkpoints in the place of the paper's: 2B=PATH,8B=PATH; other sizes are left out."),
+    ] = None,
+    base_urls: Annotated[str | None, typer.Option(help="With --engine openai: 2B=URL,8B=URL.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the call store, results and logs.")] = Path("out/reproduce"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, their cost and commands.")] = False,
+    json: _JSON = None,
+) -> None:
+    """The paper's tables as one plan of lmms-eval runs; the same command goes on where it was stopped."""
+    with _one_line():
+        from mai_plugin.reproduce.main import reproduce as run
+        from mai_plugin.reproduce.main import show_plan
+        from mai_plugin.reproduce.plan import make_plan, parse_request
+
+        plan = make_plan(
+            parse_request(
+                tables=tables, family=family, benchmarks=benchmarks, models=models, base_urls=base_urls,
+                engine_args=engine_args, limit=limit, engine=engine, batch_size=batch_size,
+                max_reasoning_tokens=max_reasoning_tokens, out=out,
+            )
+        )  # fmt: skip
+        if dry_run:
+            _write_json(json, show_plan(plan))
+            return
+        found, failed = run(plan)
+        _write_json(json, found)
+    if failed:
+        lines = "".join(f"\n  {key}: {why}" for key, why in failed.items())
+        _fail(f"{len(failed)} of {len(plan.runs)} runs failed; the same command runs them again:{lines}")
 
 
 def _write_json(path: Path | None, content: object) -> None:

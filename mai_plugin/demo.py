@@ -7,17 +7,16 @@ data set written on the spot.  Toy models on toy data: the table shows that ever
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
-import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from mai_plugin.harness.command import Evaluation, results
 
 ROWS = {
     "small-S": ("mai_single", "preset=tiny-small-S"),
@@ -29,35 +28,17 @@ CHART_SEED = 2026
 STORE = "demo.sqlite"
 
 
-class DemoFailed(RuntimeError):
-    """A run of the demo came to no result; the message says where its log is."""
-
-
 def run_lmms_eval(folder: Path, model: str, model_args: str, name: str, tasks: str, batch_size: int) -> dict[str, Any]:
-    """Run the lmms-eval command line in a folder and read the results that it wrote.
-
-    Its exit code is 0 on most failures, so the results file is what counts.
+    """Run the lmms-eval command line in a folder with generated data, and read the results that it wrote.
 
     Raises:
-        DemoFailed: it wrote no results.
+        EvaluationFailed: it wrote no results.
     """
-    command = [
-        str(Path(sysconfig.get_path("scripts")) / "lmms-eval"), "--model", model, "--model_args", model_args,
-        "--tasks", tasks, "--batch_size", str(batch_size), "--output_path", f"results/{name}", "--log_samples",
-    ]  # fmt: skip
-    shutil.rmtree(folder / "results" / name, ignore_errors=True)
-    log = folder / f"{name}.log"
+    evaluation = Evaluation(model, model_args, tasks.split(","), batch_size, Path("results") / name)
+    shutil.rmtree(folder / evaluation.output, ignore_errors=True)
     # A cache of its own: `datasets` would else serve another folder's data, which has the same relative path.
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder.resolve() / "cache"), "OMP_NUM_THREADS": "1"}
-    with log.open("w", encoding="utf-8") as stream:
-        environment = {**os.environ, **offline}
-        subprocess.run(command, cwd=folder, env=environment, stdout=stream, stderr=subprocess.STDOUT, check=False)
-    found = sorted((folder / "results" / name).rglob("[0-9]*_results.json"))
-    if not found:
-        last = [line for line in log.read_text(encoding="utf-8").splitlines() if line.strip()][-1:]
-        raise DemoFailed(f"lmms-eval wrote no results for {name}; the end of {log}: {' '.join(last)}")
-    results: dict[str, Any] = json.loads(found[-1].read_text(encoding="utf-8"))
-    return results
+    return results(evaluation.run(folder / f"{name}.log", folder, offline))
 
 
 def run_demo(
@@ -99,8 +80,8 @@ def run_demo(
     return rows
 
 
-def _row(name: str, results: dict[str, Any], n: int) -> dict[str, Any]:
-    numbers = results["throughput"]
+def _row(name: str, found: dict[str, Any], n: int) -> dict[str, Any]:
+    numbers = found["throughput"]
     share = "avg_share_"
     single = name.partition("-")[0]  # the one model of a baseline
     tokens = {
@@ -111,7 +92,7 @@ def _row(name: str, results: dict[str, Any], n: int) -> dict[str, Any]:
     }
     return {
         "name": name,
-        "score": round(100 * results["results"]["chartqa"]["relaxed_overall,none"], 2),
+        "score": round(100 * found["results"]["chartqa"]["relaxed_overall,none"], 2),
         "output_tokens": tokens,
         "wall_s": round(numbers["total_elapsed_time"], 2),
         "routes": {key[len(share) :]: round(n * value) for key, value in numbers.items() if key.startswith(share)},

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from pathlib import Path
 
 from docs_tables import ROOT, put
 
@@ -48,12 +49,12 @@ def evaluate() -> None:
         run_lmms_eval(OUT, model, f"preset={preset},reuse=false", name, TASKS, 16)
 
 
-def shell(command: str) -> str:
-    """What a command prints, run in `OUT`."""
+def shell(command: str, folder: Path = OUT) -> str:
+    """What a command prints, run in a folder with generated data."""
     scripts = sysconfig.get_path("scripts")
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "HF_HUB_OFFLINE": "1"}
-    environment |= {"HF_HOME": str(OUT / "cache"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, shell=True, cwd=OUT, env=environment, capture_output=True, text=True, check=False)
+    environment |= {"HF_HOME": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"docs_report: {command}: {done.stderr.strip().splitlines()[-1]}")
     return "\n".join(line.rstrip() for line in (done.stdout + done.stderr).strip().splitlines())

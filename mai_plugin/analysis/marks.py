@@ -48,30 +48,34 @@ def ratio(units: Mapping[str, Ratio]) -> float:
     return 100 * above / below if below else 0.0
 
 
-def marks(task: str, records: Sequence[Record], aggregates: Record) -> Marks:
+def marks(task: str, records: Sequence[Record], aggregates: Record | None) -> Marks:
     """Find the metric that counts and what each document got in it.
 
     Args:
         task: the harness's task.
         records: its per-sample records.
-        aggregates: what its results file says of the task (`metric,filter` to number).
+        aggregates: what its results file says of the task (`metric,filter` to number); None for records that were
+            put together from several runs, of which the harness has no aggregate: then the value is ours, and only
+            the six benchmarks' metrics are known.
 
     Raises:
         NotScored: the records hold no score per document.
         ValueError: the scores per document do not make up the harness's aggregate.
     """
     for metric, rule in _RULES.items():
-        if all(metric in record for record in records) and _aggregate(aggregates, metric) is not None:
+        if all(metric in record for record in records) and (
+            aggregates is None or _aggregate(aggregates, metric) is not None
+        ):
             return rule(task, metric, records, aggregates)
     return _any_number(task, records, aggregates)
 
 
-def _mean(task: str, metric: str, records: Sequence[Record], aggregates: Record) -> Marks:
+def _mean(task: str, metric: str, records: Sequence[Record], aggregates: Record | None) -> Marks:
     scores = {str(record["doc_id"]): _number(task, metric, record) for record in records}
     return _checked(task, metric, aggregates, scores, {key: (score, 1.0) for key, score in scores.items()})
 
 
-def _pope(task: str, metric: str, records: Sequence[Record], aggregates: Record) -> Marks:
+def _pope(task: str, metric: str, records: Sequence[Record], aggregates: Record | None) -> Marks:
     scores, units = {}, {}
     for record in records:
         entry, key = record[metric], str(record["doc_id"])
@@ -84,7 +88,7 @@ def _pope(task: str, metric: str, records: Sequence[Record], aggregates: Record)
     return _checked(task, metric, aggregates, scores, units)
 
 
-def _mmmu(task: str, metric: str, records: Sequence[Record], aggregates: Record) -> Marks:
+def _mmmu(task: str, metric: str, records: Sequence[Record], aggregates: Record | None) -> Marks:
     try:
         from lmms_eval.tasks.mmmu.utils import evaluate_mmmu as judge
     except ImportError:
@@ -120,7 +124,7 @@ def _open_answer(text: str) -> list[float | str]:
         return [f" {text}", f"{text} "] if len(text) == 1 else [text]
 
 
-def _mmbench(task: str, metric: str, records: Sequence[Record], aggregates: Record) -> Marks:
+def _mmbench(task: str, metric: str, records: Sequence[Record], aggregates: Record | None) -> Marks:
     if not all(
         isinstance(record[metric], Mapping) and {"index", "prediction"} <= set(record[metric]) for record in records
     ):
@@ -156,10 +160,10 @@ def _mmbench(task: str, metric: str, records: Sequence[Record], aggregates: Reco
         raise NotScored(f"{reason} rules only") from error
 
 
-def _any_number(task: str, records: Sequence[Record], aggregates: Record) -> Marks:
+def _any_number(task: str, records: Sequence[Record], aggregates: Record | None) -> Marks:
     """For other tasks: the first metric with a number from 0 to 1 per document whose mean is the aggregate."""
     tried = []
-    for metric in dict.fromkeys(key.partition(",")[0] for key in aggregates):
+    for metric in dict.fromkeys(key.partition(",")[0] for key in aggregates or {}):
         value = _aggregate(aggregates, metric)
         if metric in _RESERVED or value is None or not all(metric in record for record in records):
             continue
@@ -170,7 +174,7 @@ def _any_number(task: str, records: Sequence[Record], aggregates: Record) -> Mar
     raise NotScored(tried[0] if tried else "its samples hold no number per question for any metric of the harness")
 
 
-_RULES: Mapping[str, Callable[[str, str, Sequence[Record], Record], Marks]] = {
+_RULES: Mapping[str, Callable[[str, str, Sequence[Record], Record | None], Marks]] = {
     "pope_f1_score": _pope,
     "mmmu_acc": _mmmu,
     "gpt_eval_score": _mmbench,
@@ -180,8 +184,8 @@ _RULES: Mapping[str, Callable[[str, str, Sequence[Record], Record], Marks]] = {
 }
 
 
-def _aggregate(aggregates: Record, metric: str) -> float | None:
-    for key, value in aggregates.items():
+def _aggregate(aggregates: Record | None, metric: str) -> float | None:
+    for key, value in (aggregates or {}).items():
         if key.partition(",")[0] == metric and isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
     return None
@@ -199,11 +203,13 @@ def _number(task: str, metric: str, record: Record) -> float:
 def _checked(
     task: str,
     metric: str,
-    aggregates: Record,
+    aggregates: Record | None,
     scores: Mapping[str, float],
     units: Mapping[str, Ratio],
     full: float = 1.0,
 ) -> Marks:
+    if aggregates is None:
+        return Marks(metric, ratio(units), scores, units)
     value = 100 * (_aggregate(aggregates, metric) or 0.0) / full
     ours = ratio(units)
     if not abs(ours - value) <= TOLERANCE:

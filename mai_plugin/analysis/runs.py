@@ -127,6 +127,24 @@ def load_runs(path: Path, wanted: Sequence[str] = ()) -> list[Run]:
         raise ValueError(f"call store {file} cannot be read: {error}") from error
 
 
+def filed_runs(path: Path, folder: Path) -> list[str]:
+    """Ids of the runs that came to their end and whose harness wrote its results below a folder, oldest first.
+
+    Raises:
+        ValueError: no store, or it cannot be read.
+    """
+    file = store_file(path)
+    try:
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=60)) as connection:
+            rows = connection.execute(
+                "SELECT id, environment FROM runs WHERE part_of = id AND finished_at NOTNULL ORDER BY started_at, id"
+            ).fetchall()
+    except sqlite3.DatabaseError as error:
+        raise ValueError(f"call store {file} cannot be read: {error}") from error
+    remembered = {id: json.loads(environment).get("results") for id, environment in rows}
+    return [id for id, results in remembered.items() if results and folder.absolute() in Path(results).parents]
+
+
 def _choose(rows: Sequence[sqlite3.Row], wanted: Sequence[str], file: Path) -> list[sqlite3.Row]:
     # One row per run: rank 0's, or another's where that was lost before it wrote anything.
     leading = list({row["part_of"]: row for row in sorted(rows, key=lambda row: row["part_of"] == row["id"])}.values())

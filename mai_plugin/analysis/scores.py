@@ -121,7 +121,7 @@ def _task_score(run: Run, task: str, places: Sequence[Path]) -> TaskScore:
         if not samples.is_file():
             mismatches.append("lmms-eval was run without --log_samples")
             continue
-        records = _records(samples)
+        records = read_records(samples)
         difference = _difference(run, task, records)
         if difference is None:
             return _as_score(marks(task, records, aggregates), records, samples)
@@ -150,7 +150,12 @@ def _results(run: Run, task: str, places: Sequence[Path]) -> list[tuple[Path, Ma
     return found
 
 
-def _records(file: Path) -> list[Mapping[str, Any]]:
+def read_records(file: Path) -> list[Mapping[str, Any]]:
+    """The harness's per-sample records of a task.
+
+    Raises:
+        ValueError: the file is damaged; names the line.
+    """
     records = []
     with file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):

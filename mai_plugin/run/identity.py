@@ -40,7 +40,7 @@ _SECRET_VALUES = re.compile(r"\b(?:sk|hf|ghp|github_pat|xox[a-z])[-_][\w-]{12,}|
 _URL_USER, _URL_QUERY = re.compile(r"(https?://)[^/@\s,]*@"), re.compile(r"(https?://[^\s,?#]*)[?#][^\s,]*")
 
 
-def model_identity(engine_name: str, model: ModelSpec, engine: Engine) -> str:
+def model_identity(engine_name: str, model: ModelSpec, engine: Engine | None) -> str:
     """Who a model is: two with the same identity write the same to the same request.
 
     A checkpoint folder is its files' fingerprint, so that a copy is the same model and a retrained one is another.  A
@@ -52,7 +52,7 @@ def model_identity(engine_name: str, model: ModelSpec, engine: Engine) -> str:
     Args:
         engine_name: a key of `ENGINES`.
         model: as it was loaded.
-        engine: the loaded engine; a Hub name's commit is known only then.
+        engine: the loaded engine; a Hub name's commit is known only then.  None before, but for a script.
     """
     args = {**model.hints, **model.args}
     revision = args.pop("revision", None)

@@ -120,3 +120,12 @@ def test_any_other_task_with_a_number_per_question() -> None:
 def test_a_task_without_one_is_not_scored(record: dict, aggregates: dict, reason: str) -> None:
     with pytest.raises(NotScored, match=reason):
         marks("mine", [record], aggregates)
+
+
+def test_records_of_several_runs_have_no_aggregate_of_the_harness() -> None:
+    """Put together, they are scored by the same rules: F1, and MMBench's questions with all their variants."""
+    assert marks("pope", pope(("yes", "yes"), ("yes", "no"), ("no", "yes")), None).value == pytest.approx(50)
+    records = [mmbench(1, "A"), mmbench(1_000_001, "B"), mmbench(2, "A")]
+    assert marks("mmbench_en_dev_static", records, None).value == 50
+    with pytest.raises(NotScored):
+        marks("other", [{"doc_id": 0, "acc": 1.0}], None)
