@@ -55,7 +55,7 @@ def run_demo(
 
     Returns:
         Rows with `name`, `score` (points, 0 to 100), `output_tokens` per model, `wall_s` (answering only: loading
-        the models and starting the harness is not in it) and `routes` (counts).
+        the models and starting the harness is not in it), `routes` (counts) and `engine`.
     """
     from mai_plugin.tiny.charts import chart_questions
     from mai_plugin.tiny.datasets import write_benchmark
@@ -75,7 +75,8 @@ def run_demo(
         print(f"running {name}: --model {model} --model_args {model_args}", file=sys.stderr, flush=True)
         # Seconds of calls that another row made would be none: each row makes its own.
         given = f"{model_args},store={STORE},reuse=false"
-        rows.append(_row(name, run_lmms_eval(out, model, given, name, "chartqa", batch_size), n))
+        row = _row(name, run_lmms_eval(out, model, given, name, "chartqa", batch_size), n)
+        rows.append({**row, "engine": engine})
     (out / "summary.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return rows
 

@@ -79,6 +79,25 @@ def tokens_table(scores: dict[str, Any]) -> str:
     return table(["model", "S", "E", "R"], lines)
 
 
+BENCHMARKS = ("pipeline", "overhead", "against_stock", "parity", "vlmevalkit")
+
+
+def bench_table() -> str:
+    """Every figure of the last runs of the benchmarks, and where they ran."""
+    files = {name: ROOT / "out" / "bench" / f"{name}.json" for name in BENCHMARKS}
+    results = {name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.is_file()}
+    if not results:
+        raise SystemExit("docs_tables: out/bench/ is empty: run `make bench` first")
+    rows = [
+        [name, key, f"{value:,}" if isinstance(value, float | int) and not isinstance(value, bool) else str(value)]
+        for name, result in results.items()
+        for key, value in result.items()
+        if isinstance(value, float | int)
+    ]
+    machines = dict.fromkeys(f"{r['machine']['cpu']}, {r['machine']['cores']} cores" for r in results.values())
+    return f"{table(['benchmark', 'figure', 'value'], rows, numbers=False)}\n\nMeasured on: {'; '.join(machines)}."
+
+
 def put(page: Path, name: str, content: str) -> None:
     """Replace what stands between the comments `<!-- name -->` and `<!-- /name -->`."""
     text = page.read_text(encoding="utf-8")
@@ -93,7 +112,11 @@ def main() -> None:
     summary = ROOT / "out" / "demo" / "summary.json"
     if not summary.is_file():
         raise SystemExit("docs_tables: out/demo/summary.json is missing: run `make demo` first")
-    put(ROOT / "README.md", "demo", demo_table(json.loads(summary.read_text(encoding="utf-8"))))
+    rows = json.loads(summary.read_text(encoding="utf-8"))
+    if {row["engine"] for row in rows} != {"transformers"}:
+        raise SystemExit("docs_tables: the last demo ran on another engine: run `make demo` first")
+    put(ROOT / "README.md", "demo", demo_table(rows))
+    put(ROOT / "docs" / "engines.md", "bench", bench_table())
     scores = json.loads((ROOT / "mai_plugin" / "tiny" / "scores.json").read_text(encoding="utf-8"))
     put(ROOT / "docs" / "tiny-pair.md", "scores", tiny_tables(scores))
     put(ROOT / "docs" / "prompts.md", "tokens", tokens_table(scores))
