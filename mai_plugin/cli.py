@@ -145,6 +145,17 @@ def compare(
         _write_json(json, as_json(compared))
 
 
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+)
+def vlmevalkit(context: typer.Context) -> None:
+    """VLMEvalKit's own command with the presets as models: --data ChartQA_TEST --model MAI-Qwen3VL-2B-8B ..."""
+    from mai_plugin.harness.vlmevalkit import main
+
+    raise typer.Exit(main(context.args))
+
+
 def _write_json(path: Path | None, content: object) -> None:
     if path is None:
         return

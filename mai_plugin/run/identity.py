@@ -40,7 +40,7 @@ _SECRET_VALUES = re.compile(r"\b(?:sk|hf|ghp|github_pat|xox[a-z])[-_][\w-]{12,}|
 _URL_USER, _URL_QUERY = re.compile(r"(https?://)[^/@\s,]*@"), re.compile(r"(https?://[^\s,?#]*)[?#][^\s,]*")
 
 
-def model_identity(engine_name: str, model: ModelSpec, engine: Engine) -> str:
+def model_identity(engine_name: str, model: ModelSpec, engine: Engine | None) -> str:
     """Who a model is: two with the same identity write the same to the same request.
 
     A checkpoint folder is its files' fingerprint, so that a copy is the same model and a retrained one is another.  A
@@ -52,8 +52,10 @@ def model_identity(engine_name: str, model: ModelSpec, engine: Engine) -> str:
     Args:
         engine_name: a key of `ENGINES`.
         model: as it was loaded.
-        engine: the loaded engine; a Hub name's commit is known only then.
+        engine: the loaded engine, None before it is loaded: then a Hub name's commit may not be in the cache yet.
     """
+    if engine is None and engine_name == "scripted":
+        engine = ScriptedEngine(model.source)
     args = {**model.hints, **model.args}
     revision = args.pop("revision", None)
     base_url = args.pop("base_url", None)

@@ -7,7 +7,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -21,6 +21,7 @@ from mai_plugin.core.records import Message, Outcome, Style
 from mai_plugin.core.strategies import Strategy
 from mai_plugin.engines.base import Engine, Model, close_engines, load_engines
 from mai_plugin.run.identity import model_identity
+from mai_plugin.run.open_run import OpenRun
 from mai_plugin.run.provenance import new_run_id
 from mai_plugin.run.recorder import Recorder
 from mai_plugin.run.runner import Failure, Item, Result, run
@@ -135,13 +136,9 @@ class Session:
         Raises:
             ValueError: the session is closed, or the call store cannot be written.
         """
-        if self.closed:
-            raise ValueError("the session is closed: its models are gone, open another one")
+        tasks = list(dict.fromkeys(item.question_id.rpartition("/")[0] for item in items))
+        self._begin(run_id, tasks, harness, part_of)
         recorder = self.recorder
-        if recorder:
-            tasks = list(dict.fromkeys(item.question_id.rpartition("/")[0] for item in items))
-            run_id = run_id or new_run_id(self.settings.name)
-            recorder.begin(run_id, self.settings, self._identities, tasks, harness or {}, part_of)
         started = time.perf_counter()
         routes: dict[str, int] = {}
         with tqdm(total=len(items), desc=self.settings.name, unit="question", disable=not progress) as bar:
@@ -168,6 +165,44 @@ class Session:
         if recorder:
             recorder.end(wall_s)
         return results, Summary.of(results, wall_s)
+
+    def open_run(
+        self,
+        tasks: Sequence[str],
+        *,
+        harness: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+        goes_on: tuple[str, Sequence[str]] | None = None,
+        text: Callable[[Outcome], str] | None = None,
+    ) -> OpenRun:
+        """Open a run whose questions come one at a time, from threads of the harness.
+
+        Args:
+            tasks: the harness's tasks that they are of.
+            harness, run_id: as in `run`.
+            goes_on: an earlier run's id and the questions (ids) whose answers, which the harness has kept from it,
+                count as this one's too.
+            text: what goes back to the harness, in place of `Session.text`.
+
+        Raises:
+            ValueError: as `run`.
+        """
+        self._begin(run_id, tasks, harness, None, goes_on)
+        return OpenRun(self.strategy, self._loop, self.settings.concurrency, text or self.text, self.recorder)
+
+    def _begin(
+        self,
+        run_id: str | None,
+        tasks: Sequence[str],
+        harness: Mapping[str, Any] | None,
+        part_of: str | None,
+        goes_on: tuple[str, Sequence[str]] | None = None,
+    ) -> None:
+        if self.closed:
+            raise ValueError("the session is closed: its models are gone, open another one")
+        if self.recorder:
+            run_id = run_id or new_run_id(self.settings.name)
+            self.recorder.begin(run_id, self.settings, self._identities, list(tasks), harness or {}, part_of, goes_on)
 
     def text(self, outcome: Outcome) -> str:
         """What to hand to a scorer: the bare answer, or the text as the model wrote it (`raw`)."""
