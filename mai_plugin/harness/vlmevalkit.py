@@ -131,6 +131,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         failed = not_scored(work_dir, models, datasets, started) if int(os.environ.get("RANK", 0)) == 0 else []
     except ValueError as error:
         failed = [str(error)]
+    except KeyboardInterrupt:
+        print("mai: stopped; the same command goes on where this one was", file=sys.stderr)
+        return 130
     except SystemExit as stop:
         if not isinstance(stop.code, str):  # argparse's
             raise
@@ -175,6 +178,8 @@ def _prepare(parsed: Any) -> tuple[Path, list[str], list[str]]:
     config = _read_config(parsed.config) if parsed.config else None
     models = list(config["model"]) if config else list(parsed.model or [])
     datasets = list(config["data"]) if config else list(parsed.data or [])
+    if not models or not datasets:
+        raise ValueError("give --data and --model, or --config FILE; --help lists the rest")
     work_dir = Path(os.environ.get("MMEVAL_ROOT", parsed.work_dir))
     ours: dict[str, tuple[Settings, int]] = {}
     for name in models:

@@ -85,6 +85,7 @@ class Session:
         }
         self.strategy = build_strategy(settings, agents)
         self._unknown_requests: set[str] = set()
+        self._saying = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mai-loop", daemon=True)
         self._thread.start()
@@ -92,23 +93,27 @@ class Session:
     def question(self, id: str, messages: Sequence[Message], max_new_tokens: int) -> Question:
         """Build a question; says once per task if the table of requests for brevity does not know its prompt."""
         question = Question.from_messages(id, messages, max_new_tokens, self.settings.prompts)
-        task = id.rpartition("/")[0]
+        with self._saying:
+            self._say_what_is_odd(question, id.rpartition("/")[0])
+        return question
+
+    def _say_what_is_odd(self, question: Question, task: str) -> None:
         wordings = {*self.settings.prompts.explain.values(), *self.settings.prompts.reason.values()}
         cascade = self.settings.strategy == "mutual_verification"
         if cascade and question.request in wordings and task not in self._unknown_requests:
             self._unknown_requests.add(task)
             log.warning(
                 "mai: %s: the task itself asks for reasoning (a *_mai_e or *_mai_r task?), so that the cascade has no "
-                "short answers: choose the plain task", task or id
+                "short answers: choose the plain task", task or question.id
             )  # fmt: skip
         if not question.known and task not in self._unknown_requests:
             self._unknown_requests.add(task)
             found = f"took {question.request!r} for" if question.request else "found no"
             log.warning(
                 "mai: %s: the prompt ends with no known request for brevity; %s request by the general rule "
-                "(E and R are put behind the rest; add yours with prompts=FILE, key 'brevity')", task or id, found
+                "(E and R are put behind the rest; add yours with prompts=FILE, key 'brevity')",
+                task or question.id, found,
             )  # fmt: skip
-        return question
 
     def run(
         self,

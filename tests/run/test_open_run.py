@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -96,8 +97,9 @@ def test_cancelling_ends_all_that_wait_and_keeps_what_was_answered(tmp_path: Pat
         threads = [threading.Thread(target=ask, args=(index,)) for index in range(5)]
         for thread in threads:
             thread.start()
-        while len(run._in_flight) < 5:
-            pass
+        deadline = time.monotonic() + 20
+        while len(run._in_flight) < 5 and time.monotonic() < deadline:
+            time.sleep(0.01)
         run.cancel()
         for thread in threads:
             thread.join(20)
