@@ -214,9 +214,10 @@ def _check_ours(ours: Mapping[str, tuple[Settings, int]], datasets: Sequence[str
             file=sys.stderr,
         )
     for name, (settings, limit) in ours.items():
+        made_with = described(settings, limit)
         for dataset in datasets:
-            # Not the data: the kit has to load it first.  It is checked when its turn comes.
-            Predictions(work_dir / name, name, dataset).check(described(settings, limit))
+            # Not by its questions: the kit has to load them first.  They are checked when their turn comes.
+            Predictions(work_dir / name, name, dataset).check(made_with)
 
 
 def _widen(parsed: Any, concurrency: int) -> None:

@@ -47,7 +47,8 @@ class Predictions:
         """
         stem = f"{self.model}_{self.dataset}"
         names = [*(f"{stem}.{ending}" for ending in _FORMATS), f"{stem}_checkpoint.pkl", f"{stem}_PREV.pkl"]
-        if not any((self.folder / name).exists() for name in names):
+        # Newer versions of the kit link to a run's files, which the next run does not read.
+        if not any((self.folder / name).is_file() and not (self.folder / name).is_symlink() for name in names):
             return None
         known = self._read().get(self.dataset)
         if known is None:

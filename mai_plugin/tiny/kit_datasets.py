@@ -7,6 +7,7 @@ gives the class (`task_configs/vlmevalkit/mini.json`).  They are toys, like thos
 
 from __future__ import annotations
 
+import argparse
 import base64
 import csv
 import io
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mai_plugin.core.question import find_options
-from mai_plugin.tiny.charts import LETTERS, ChartQuestion
+from mai_plugin.tiny.charts import LETTERS, ChartQuestion, chart_questions
 
 Row = dict[str, str]
 ROTATION = 1_000_000
@@ -120,6 +121,18 @@ def write_kit_dataset(name: str, folder: Path, questions: Sequence[ChartQuestion
     return {row["index"]: row["answer"].strip("[]'") for row in table}
 
 
+def main() -> None:
+    """Write all data sets: `python -m mai_plugin.tiny.kit_datasets LMUData -n 200`."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("-n", type=int, default=200, help="number of charts")
+    parser.add_argument("--seed", type=int, default=2026)
+    options = parser.parse_args()
+    charts = chart_questions(options.n, options.seed)
+    for name in KIT_DATASETS:
+        print(f"{options.folder / name}_mini.tsv: {len(write_kit_dataset(name, options.folder, charts))} rows")
+
+
 def _head(item: ChartQuestion) -> str:
     """The question without its lines of options."""
     return item.question.split("\nA. ")[0]
@@ -129,3 +142,7 @@ def _png(item: ChartQuestion) -> str:
     file = io.BytesIO()
     item.image.save(file, "PNG")
     return base64.b64encode(file.getvalue()).decode()
+
+
+if __name__ == "__main__":
+    main()

@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 from report_stores import TINY, Asked, add_run
 
+from mai_plugin.analysis.baselines import Results
 from mai_plugin.analysis.figures import own_figures
+from mai_plugin.analysis.measures import measure
 from mai_plugin.analysis.runs import load_runs
 from mai_plugin.analysis.scores import ScoredRun, score
+from mai_plugin.analysis.tables import overview
 from mai_plugin.run.store import Store
 
 NAME = "tiny-large-S"
@@ -126,6 +129,8 @@ def test_of_mmmu_the_validation_rows_count(tmp_path: Path) -> None:
     assert (found.value, found.counted, len(found.scores)) == (50.0, 2, 3)
     ((figure,), _) = own_figures(written.score())
     assert (figure.split, figure.n, figure.full_n) == ("val", 2, 900)
+    table = overview(Results(measure([written.score()])))
+    assert "MMMU_DEV_VAL: its headline score is over 2 of the 3 questions." in table.notes
 
 
 def test_all_rotations_have_to_be_right(tmp_path: Path) -> None:

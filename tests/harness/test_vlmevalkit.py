@@ -92,7 +92,8 @@ def headline(kit: Kit, model: str, dataset: str, work_dir: str = "outputs") -> f
     """What the kit gives, in points: it has choices from 0 to 1."""
     status = kit.status(model, work_dir)[dataset]
     assert "error_message" not in status
-    value = float(status["metrics"][status["primary_metric"]])
+    metrics = status["metrics"]
+    value = float(metrics.get("split=none|Overall") or metrics[status["primary_metric"]])
     return (
         value
         if KIT_DATASETS[dataset.removesuffix("_mini")].cls in ("ImageYORNDataset", "ImageVQADataset")
@@ -191,12 +192,6 @@ def test_names_and_class_are_registered(kit: Kit) -> None:
     assert {name: supported_VLM[name]().settings.name for name in names} == names
     vlmevalkit.register()  # twice does no harm
     assert supported_VLM["MAI-tiny"]().settings.engine == "transformers"
-
-
-def test_importing_loads_neither_the_kit_nor_torch() -> None:
-    code = "import sys, mai_plugin.harness.vlmevalkit; print([m for m in ('torch', 'vlmeval', 'transformers', 'numpy') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 class Counting:

@@ -59,6 +59,8 @@ def test_in_the_layout_of_newer_versions_the_note_is_kept_for_the_model(tmp_path
     first.note(SETTINGS, "run-1")
     assert (tmp_path / "m" / "mai.json").is_file()
     assert second.check({"prompt": "R", "raw": False}) is None  # a fresh folder
+    (tmp_path / "m" / "m_POPE.tsv").symlink_to(first.folder / "m_POPE.tsv")
+    assert Predictions(tmp_path / "m", "m", "POPE").check({"prompt": "R", "raw": False}) is None
     touch(second.folder, "m_POPE.tsv")  # --reuse has copied them there
     assert second.check(SETTINGS) == "run-1"
     with pytest.raises(ValueError, match="made with prompt S"):
