@@ -56,7 +56,7 @@ def report(
     store: Annotated[Path, typer.Option(help="Call store: its file or folder.")] = Path("mai_runs"),
     results: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder that lmms-eval wrote to, if it has moved; may be given several times."),
+        typer.Option(help="Folder that the harness wrote to, if it has moved; may be given several times."),
     ] = None,
     baseline: Annotated[str | None, typer.Option(help="Run to compare the others with, question by question.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")] = None,
@@ -89,7 +89,7 @@ def _fail(reason: str) -> NoReturn:
 _JSON = Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")]
 _RESULTS = Annotated[
     list[Path] | None,
-    typer.Option(help="Folder that lmms-eval wrote to, if it has moved; may be given several times."),
+    typer.Option(help="Folder that the harness wrote to, if it has moved; may be given several times."),
 ]
 
 

@@ -61,8 +61,8 @@ def kit_score(run: Run, task: str, places: Sequence[Path]) -> tuple[Marks, dict[
         raise NotScored(f"no predictions of {stem} in {where} that are younger than the run")
     file = max(files, key=lambda path: path.stat().st_mtime)
     status = _status(file.parent).get(task, {})
-    if error := status.get("error_message"):
-        raise NotScored(f"VLMEvalKit gave no score: {' '.join(str(error).split())}")
+    if "error_message" in status:  # which may be empty
+        raise NotScored(f"VLMEvalKit gave no score: {' '.join(str(status['error_message']).split()) or 'it failed'}")
     rows = _by_index(_table(file), file)
     difference = _difference(run, task, rows)
     if difference:

@@ -158,7 +158,8 @@ def _command() -> Mapping[str, Any]:
     """The kit's `run.py`, as a table of names."""
     folder = os.environ.get("VLMEVALKIT")
     if folder:
-        return runpy.run_path(str(Path(folder).expanduser() / "run.py"), run_name="vlmevalkit_run")
+        # Under this name the kit's logger shows what it says.
+        return runpy.run_path(str(Path(folder).expanduser() / "run.py"), run_name="vlmeval.run")
     return vars(import_module("vlmeval.run"))
 
 

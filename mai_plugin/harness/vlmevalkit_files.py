@@ -121,9 +121,11 @@ def _trouble(status: Mapping[str, Any], since: float) -> str | None:
     # The entry of an earlier run stays until this one has come to its end.
     if not status or datetime.fromisoformat(status["updated_at"]).timestamp() < since or status["status"] != "done":
         return "it did not come to its end"
-    if error := status.get("error_message"):
-        return " ".join(str(error).split())
+    if "error_message" in status:  # which may be empty
+        return " ".join(str(status["error_message"]).split()) or "it failed; the kit's log says where"
     reason = status.get("skip_reason")
+    if reason is None and not status.get("metrics"):
+        return "no score, and the kit does not say why"
     return f"no score: {reason}" if reason in _NO_SCORE else None
 
 

@@ -223,6 +223,8 @@ class MaiVLM:
         before = signal.signal(signal.SIGINT, stop)
         try:
             yield
+        except CancelledError as error:  # the interrupt itself was lost, in a destructor or the like
+            raise KeyboardInterrupt from error
         finally:
             signal.signal(signal.SIGINT, before)
 

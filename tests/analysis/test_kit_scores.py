@@ -221,6 +221,8 @@ def test_why_there_is_no_score(tmp_path: Path) -> None:
 
     written.status({"error_message": "1 of 3 questions\ncould not be answered"})
     assert why() == "VLMEvalKit gave no score: 1 of 3 questions could not be answered"
+    written.status({"error_message": ""})
+    assert why() == "VLMEvalKit gave no score: it failed"
     written.status({})
     written.file("_acc.csv").unlink()
     assert why() == f"VLMEvalKit has left no Overall in {NAME}_ChartQA_TEST_acc.csv"

@@ -35,11 +35,18 @@ class Kit:
     def environment(self) -> dict[str, str]:
         return {"LMUData": str(self.folder / "LMUData"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
+    @property
+    def alone(self) -> dict[str, str]:
+        """An environment in which lmms-eval is not installed."""
+        (self.folder / "alone").mkdir(exist_ok=True)
+        (self.folder / "alone" / "lmms_eval.py").write_text("raise ImportError('not installed')\n")
+        return {"PYTHONPATH": os.pathsep.join([str(self.folder / "alone"), os.environ.get("PYTHONPATH", "")])}
+
     def run(self, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run `mai vlmevalkit` in a process of its own."""
         return subprocess.run(
             [sys.executable, "-m", "mai_plugin.cli", "vlmevalkit", *args], cwd=self.folder,
-            env={**os.environ, **self.environment, **environment}, capture_output=True, text=True, check=False,
+            env={**os.environ, **self.environment, **self.alone, **environment}, capture_output=True, text=True, check=False,
             timeout=600,
         )  # fmt: skip
 

@@ -263,7 +263,12 @@ def test_the_exit_code_says_that_nothing_was_evaluated(kit: Kit, capsys: pytest.
     assert evaluate(kit, {"S": MODELS["S"]}, "ChartQA_TEST_mini") == 1
     assert "mai: S x ChartQA_TEST_mini: " in capsys.readouterr().err.splitlines()[-1]
     assert not (kit.folder / "mai_runs").exists()
-    # A second time: what is in the kit's status file is the first run's.
+    # Of an unknown name the kit makes a data set without a scorer, whose error has no message.
+    assert vlmevalkit.main(["--data", "RealWorldQA_mini", "--model", "MAI-tiny", "--mode", "eval"]) == 1
+    assert (
+        vlmevalkit.main(["--data", "POPE_mini", "--model", "MAI-tiny", "--model-args", "max_reasoning_tokens=8"]) == 1
+    )
+    assert capsys.readouterr().err.splitlines()[-1] == "mai: MAI-tiny x POPE_mini: it failed; the kit's log says where"
     assert vlmevalkit.main(["--data", "NoSuchData", "--model", "MAI-tiny", "--mode", "infer"]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == "mai: MAI-tiny x NoSuchData: no score: invalid_dataset"
 
@@ -482,13 +487,13 @@ def test_a_git_checkout_is_taken_where_one_is_named(made: Kit) -> None:
     checkout.mkdir()
     package = Path(vlmeval.__file__).parent
     (checkout / "vlmeval").symlink_to(package)
-    (checkout / "run.py").symlink_to(package / "run.py")
+    (checkout / "run.py").write_text((package / "run.py").read_text() + "\nprint('of the checkout')\n")
     config = made.config("checkout.json", {"S": MODELS["S"]}, ["RealWorldQA_mini"])
     done = made.run("--config", config, "--judge", "exact_matching", "--work-dir", "by_checkout", VLMEVALKIT="checkout")
     assert done.returncode == 0, done.stderr[-3000:]
     assert headline(made, "S", "RealWorldQA_mini", "by_checkout") == expected(made, "S", "RealWorldQA_mini")
-    log = next((made.folder / "by_checkout" / "logs").glob("*.log")).read_text()
-    assert "vlmevalkit_run" in log  # its run.py, not the installed module
+    assert "of the checkout" in done.stdout  # its run.py, not the installed module
+    assert "Evaluation Results" in next((made.folder / "by_checkout" / "logs").glob("*.log")).read_text()
 
 
 def start(made: Kit, *args: str) -> subprocess.Popen[str]:
@@ -519,11 +524,11 @@ def test_ended_in_the_middle_and_started_again(kit: Kit, monkeypatch: pytest.Mon
         store = kit.folder / "mai_runs" / "calls.sqlite"
         wait_for(lambda: store.exists() and bool(kit.runs()) and len(kit.runs()[0].samples) == 3)
         os.kill(process.pid, how)
-        process.communicate(timeout=30)
+        _, said = process.communicate(timeout=30)
     finally:
         if process.poll() is None:
             process.kill()
-    assert process.returncode == (130 if how == signal.SIGINT else -how)
+    assert process.returncode == (130 if how == signal.SIGINT else -how), said[-3000:]
     (run,) = kit.runs()
     assert (len(run.samples), run.finished) == (3, False)
 

@@ -23,7 +23,10 @@ def touch(folder: Path, *names: str) -> None:
 def write_status(folder: Path, **datasets: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(timezone.utc).isoformat()
-    entries = {name: {"status": "done", "updated_at": now, **entry} for name, entry in datasets.items()}
+    entries = {
+        name: {"status": "done", "updated_at": now, "metrics": {"Overall": 1}, **entry}
+        for name, entry in datasets.items()
+    }
     (folder / "status.json").write_text(json.dumps({"datasets": entries}))
 
 
@@ -103,6 +106,9 @@ def test_a_damaged_note_is_named(tmp_path: Path) -> None:
         ({"skip_reason": "invalid_dataset"}, "no score: invalid_dataset"),
         ({"skip_reason": "No infer result found"}, "no score: No infer result found"),
         ({"error_message": "out of\nmemory"}, "out of memory"),
+        ({"error_message": ""}, "it failed; the kit's log says where"),
+        ({"metrics": {}}, "no score, and the kit does not say why"),
+        ({"metrics": {}, "skip_reason": "mode_infer"}, None),
         ({"status": "infer"}, "it did not come to its end"),
         ({"updated_at": "2020-01-01T00:00:00+00:00"}, "it did not come to its end"),
     ],
