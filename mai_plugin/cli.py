@@ -61,7 +61,7 @@ def report(
     store: Annotated[Path, typer.Option(help="Call store: its file or folder.")] = Path("mai_runs"),
     results: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder that lmms-eval wrote to, if it has moved; may be given several times."),
+        typer.Option(help="Folder that the harness wrote to, if it has moved; may be given several times."),
     ] = None,
     baseline: Annotated[str | None, typer.Option(help="Run to compare the others with, question by question.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")] = None,
@@ -94,7 +94,7 @@ def _fail(reason: str) -> NoReturn:
 _JSON = Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")]
 _RESULTS = Annotated[
     list[Path] | None,
-    typer.Option(help="Folder that lmms-eval wrote to, if it has moved; may be given several times."),
+    typer.Option(help="Folder that the harness wrote to, if it has moved; may be given several times."),
 ]
 
 
@@ -192,6 +192,17 @@ def reproduce(
     if failed:
         lines = "".join(f"\n  {key}: {why}" for key, why in failed.items())
         _fail(f"{len(failed)} of {len(plan.runs)} runs failed; the same command runs them again:{lines}")
+
+
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+)
+def vlmevalkit(context: typer.Context) -> None:
+    """VLMEvalKit's own command with the presets as models: --data ChartQA_TEST --model MAI-Qwen3VL-2B-8B ..."""
+    from mai_plugin.harness.vlmevalkit import main
+
+    raise typer.Exit(main(context.args))
 
 
 def _write_json(path: Path | None, content: object) -> None:

@@ -169,8 +169,17 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in (task_configs() / "presets").glob("*.yaml"))
 
 
-def _preset(name: str, strategy: StrategyName) -> dict[str, Any]:
-    """Read a preset by name or path, for a strategy."""
+def preset_strategy(name: str) -> StrategyName:
+    """The strategy that a preset (a name, or the path of a YAML file) is for.
+
+    Raises:
+        ValueError: there is no such preset, or it is no preset.
+    """
+    strategy: StrategyName = _read_preset(name)["strategy"]
+    return strategy
+
+
+def _read_preset(name: str) -> dict[str, Any]:
     path = Path(name) if name.endswith((".yaml", ".yml")) else task_configs() / "presets" / f"{name}.yaml"
     if not path.is_file():
         if path == Path(name):
@@ -183,6 +192,12 @@ def _preset(name: str, strategy: StrategyName) -> dict[str, Any]:
         raise ValueError(f"preset {name!r}: {' '.join(str(error).split())}") from error
     if not isinstance(preset, dict) or preset.get("strategy") not in get_args(StrategyName):
         raise ValueError(f"preset {name!r}: needs 'strategy', one of {', '.join(get_args(StrategyName))}")
+    return preset
+
+
+def _preset(name: str, strategy: StrategyName) -> dict[str, Any]:
+    """Read a preset by name or path, for a strategy."""
+    preset = _read_preset(name)
     own = preset.pop("strategy")
     if (own == "single") != (strategy == "single"):
         meant = "mai_single" if own == "single" else "mai_cascade and mai_transfer"

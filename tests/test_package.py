@@ -31,6 +31,7 @@ def python(code: str, folder: Path = ROOT, **environment: str) -> str:
         "mai_plugin.harness.registration",
         "mai_plugin.cli",
         "mai_plugin.tiny",
+        "mai_plugin.harness.vlmevalkit",
         "mai_plugin.core.strategies, mai_plugin.core.agent, mai_plugin.run.runner, mai_plugin.run.session, mai_plugin.settings",
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 
 from mai_plugin.core import answers
 from mai_plugin.resources import SHIPPED_MODELS
-from mai_plugin.settings import AUTO_BATCH_SIZE, Settings, preset_names
+from mai_plugin.settings import AUTO_BATCH_SIZE, Settings, preset_names, preset_strategy
 
 
 def cascade(**args: object) -> Settings:
@@ -228,3 +228,11 @@ def test_a_preset_that_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match=r"bad\.yaml"):
         cascade(preset=str(tmp_path / "bad.yaml"))
+
+
+def test_a_preset_tells_its_strategy(tmp_path: Path) -> None:
+    assert [preset_strategy(name) for name in ("MAI-tiny", "tiny-large-R-S2")] == ["mutual_verification", "single"]
+    (tmp_path / "mine.yaml").write_text("strategy: transfer\nsmall: a\nlarge: b")
+    assert preset_strategy(str(tmp_path / "mine.yaml")) == "transfer"
+    with pytest.raises(ValueError, match="unknown preset 'MAI-tony' \\(did you mean 'MAI-tiny'"):
+        preset_strategy("MAI-tony")

@@ -75,7 +75,7 @@ def own_figures(scored: ScoredRun) -> tuple[list[Figure], list[str]]:
         found.append(
             Figure(
                 system, task.benchmark, score.value, task.metric, task.split, run.name, task.harness, task.scorer,
-                len(score.scores), task.n,
+                score.counted, task.n,
             )
         )  # fmt: skip
     return found, remarks

@@ -1,7 +1,7 @@
-"""Scores of lmms-eval joined to stored runs, question by question.  A mismatch is an error, never a score.
+"""The harness's scores joined to stored runs, question by question.  A mismatch is an error, never a score.
 
 lmms-eval writes `<date>_results.json` (aggregates) and, with `--log_samples`, `<date>_samples_<task>.jsonl` (what it
-scored, and how, per document) into a folder named after the run.
+scored, and how, per document) into a folder named after the run.  What VLMEvalKit writes is read in `kit_scores`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from mai_plugin.analysis.kit_scores import kit_score
 from mai_plugin.analysis.marks import Marks, NotScored, Ratio, marks
 from mai_plugin.analysis.runs import Run, Sample
+
+KIT = "VLMEvalKit"
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class TaskScore:
         units: what the aggregate is over, as numerator and denominator (`analysis.marks`).
         targets: document id to its right answer, as the harness wrote it.
         file: the samples file that it was read from.
+        n: documents that the aggregate is over, where it is not over all: of MMMU_DEV_VAL the validation part only.
     """
 
     metric: str
@@ -36,6 +40,12 @@ class TaskScore:
     units: Mapping[str, Ratio]
     targets: Mapping[str, str]
     file: Path
+    n: int | None = None
+
+    @property
+    def counted(self) -> int:
+        """Documents that the aggregate is over."""
+        return len(self.scores) if self.n is None else self.n
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,8 @@ def score(run: Run, folders: Sequence[Path] = ()) -> ScoredRun:
 
     Args:
         run: as it is in the store.
-        folders: where lmms-eval wrote (`--output_path`); by default the folder that the run remembers.
+        folders: where the harness wrote (lmms-eval's `--output_path`, VLMEvalKit's `--work-dir`); by default the folder
+            that the run remembers.
 
     Raises:
         ValueError: a given folder does not exist; or the harness has other documents, or another text for a document,
@@ -89,15 +100,17 @@ def score(run: Run, folders: Sequence[Path] = ()) -> ScoredRun:
 def _places(run: Run, given: Sequence[Path]) -> tuple[str | None, list[Path]]:
     for folder in given:
         if not folder.is_dir():
-            raise ValueError(f"--results {folder}: no such folder; give the one that lmms-eval got as --output_path")
+            raise ValueError(
+                f"--results {folder}: no such folder; give lmms-eval's --output_path, or VLMEvalKit's --work-dir"
+            )
+    harness = str(run.environment.get("harness"))
+    if harness not in ("lmms-eval", KIT):
+        return f"its harness is {harness}, and only results of lmms-eval and {KIT} are read", []
     if given:
         return None, list(given)
-    harness = str(run.environment.get("harness"))
-    if not harness.startswith("lmms-eval"):
-        return f"its harness is {harness}, and only lmms-eval's results are read", []
     remembered = run.environment.get("results")
     if not remembered:
-        return "lmms-eval was run without --output_path", []
+        return "lmms-eval was run without --output_path" if harness == "lmms-eval" else "it was no evaluation", []
     if not Path(remembered).is_dir():
         return f"the folder {remembered} is gone: name it with --results", []
     return None, [Path(remembered)]
@@ -106,11 +119,14 @@ def _places(run: Run, given: Sequence[Path]) -> tuple[str | None, list[Path]]:
 def _trouble(run: Run, task: str) -> str | None:
     failed = sum(sample.error is not None for sample in run.samples.values())
     if failed:
-        return f"{failed} of {len(run.samples)} questions could not be answered, so that lmms-eval scored none"
+        return f"{failed} of {len(run.samples)} questions could not be answered, so that the harness scored none"
     return None if run.finished else "the run did not come to its end"
 
 
 def _task_score(run: Run, task: str, places: Sequence[Path]) -> TaskScore:
+    if run.environment.get("harness") == KIT:
+        found, targets, file, n = kit_score(run, task, places)
+        return TaskScore(found.metric, found.value, found.scores, found.units, targets, file, n)
     candidates = _results(run, task, places)
     if not candidates:
         where = ", ".join(map(str, places))

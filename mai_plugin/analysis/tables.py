@@ -98,6 +98,7 @@ def overview(results: Results) -> Table:
     notes = [
         "score: the harness's own aggregate, in points. Interval: Wilson's where each question is right or wrong, else "
         f"a bootstrap's ({RESAMPLES:,} draws, seed {SEED}; none where all draws are alike).",
+        *_partly(results),
         *_toys(results),
         *_missing(results),
     ]
@@ -335,6 +336,15 @@ def _spread(spread: Spread | None) -> tuple[Cell, ...]:
 
 def _spread_columns() -> tuple[Column, ...]:
     return tuple(Column(name, SECONDS) for name in ("mean", "p50", "p90", "p99"))
+
+
+def _partly(results: Results) -> list[str]:
+    counts = {result.task: (result.score.counted, result.n) for result in results if result.score}
+    return [
+        f"{task}: its headline score is over {counted:,} of the {n:,} questions."
+        for task, (counted, n) in counts.items()
+        if counted != n
+    ]
 
 
 def _toys(results: Iterable[TaskResult]) -> list[str]:

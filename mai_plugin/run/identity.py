@@ -52,8 +52,10 @@ def model_identity(engine_name: str, model: ModelSpec, engine: Engine | None) ->
     Args:
         engine_name: a key of `ENGINES`.
         model: as it was loaded.
-        engine: the loaded engine; a Hub name's commit is known only then.  None before, but for a script.
+        engine: the loaded engine, None before it is loaded: then a Hub name's commit may not be in the cache yet.
     """
+    if engine is None and engine_name == "scripted":
+        engine = ScriptedEngine(model.source)
     args = {**model.hints, **model.args}
     revision = args.pop("revision", None)
     base_url = args.pop("base_url", None)

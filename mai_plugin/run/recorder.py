@@ -6,8 +6,8 @@ import asyncio
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -92,8 +92,9 @@ class Recorder:
         tasks: list[str],
         harness: Mapping[str, Any],
         part_of: str | None,
+        goes_on: tuple[str, Sequence[str]] | None = None,
     ) -> None:
-        """Open a run.
+        """Open a run; `goes_on` names an earlier one and the questions whose answers are taken over from it.
 
         Raises:
             ValueError: the store cannot be written.
@@ -103,19 +104,22 @@ class Recorder:
             self._writer.submit(
                 self.store.begin_run, run_id, settings.name, settings.strategy, settings.engine, *described, part_of
             ).result()
+            if goes_on:
+                self._writer.submit(self.store.take_over, run_id, *goes_on).result()
         except (sqlite3.Error, OSError) as error:
             raise ValueError(
                 f"call store {self.store.path}: {error}; give another file (store=PATH), or store=off"
             ) from error
         self.run_id, self.broken = run_id, False
 
-    def add(self, result: Result, returned: str) -> None:
-        """Keep a question's outcome, without waiting for the disk."""
+    def add(self, result: Result, returned: str) -> Future[None]:
+        """Keep a question's outcome, without waiting for the disk: the future is done when it is there."""
         assert self.run_id is not None
         if isinstance(result, Failure):
-            self._writer.submit(self._attempt, self.store.add_failure, self.run_id, result.question_id, str(result))
-        else:
-            self._writer.submit(self._attempt, self.store.add_outcome, self.run_id, result, returned)
+            return self._writer.submit(
+                self._attempt, self.store.add_failure, self.run_id, result.question_id, str(result)
+            )
+        return self._writer.submit(self._attempt, self.store.add_outcome, self.run_id, result, returned)
 
     def end(self, wall_s: float) -> None:
         """Close the run, once all outcomes are written; if some could not be, it stays unfinished."""

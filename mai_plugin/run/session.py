@@ -7,7 +7,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -21,6 +21,7 @@ from mai_plugin.core.records import Message, Outcome, Style
 from mai_plugin.core.strategies import Strategy
 from mai_plugin.engines.base import Engine, Model, close_engines, load_engines
 from mai_plugin.run.identity import model_identity
+from mai_plugin.run.open_run import OpenRun
 from mai_plugin.run.provenance import new_run_id
 from mai_plugin.run.recorder import Recorder
 from mai_plugin.run.runner import Failure, Item, Result, run
@@ -84,6 +85,7 @@ class Session:
         }
         self.strategy = build_strategy(settings, agents)
         self._unknown_requests: set[str] = set()
+        self._saying = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mai-loop", daemon=True)
         self._thread.start()
@@ -91,23 +93,27 @@ class Session:
     def question(self, id: str, messages: Sequence[Message], max_new_tokens: int) -> Question:
         """Build a question; says once per task if the table of requests for brevity does not know its prompt."""
         question = Question.from_messages(id, messages, max_new_tokens, self.settings.prompts)
-        task = id.rpartition("/")[0]
+        with self._saying:
+            self._say_what_is_odd(question, id.rpartition("/")[0])
+        return question
+
+    def _say_what_is_odd(self, question: Question, task: str) -> None:
         wordings = {*self.settings.prompts.explain.values(), *self.settings.prompts.reason.values()}
         cascade = self.settings.strategy == "mutual_verification"
         if cascade and question.request in wordings and task not in self._unknown_requests:
             self._unknown_requests.add(task)
             log.warning(
                 "mai: %s: the task itself asks for reasoning (a *_mai_e or *_mai_r task?), so that the cascade has no "
-                "short answers: choose the plain task", task or id
+                "short answers: choose the plain task", task or question.id
             )  # fmt: skip
         if not question.known and task not in self._unknown_requests:
             self._unknown_requests.add(task)
             found = f"took {question.request!r} for" if question.request else "found no"
             log.warning(
                 "mai: %s: the prompt ends with no known request for brevity; %s request by the general rule "
-                "(E and R are put behind the rest; add yours with prompts=FILE, key 'brevity')", task or id, found
+                "(E and R are put behind the rest; add yours with prompts=FILE, key 'brevity')",
+                task or question.id, found,
             )  # fmt: skip
-        return question
 
     def run(
         self,
@@ -135,13 +141,9 @@ class Session:
         Raises:
             ValueError: the session is closed, or the call store cannot be written.
         """
-        if self.closed:
-            raise ValueError("the session is closed: its models are gone, open another one")
+        tasks = list(dict.fromkeys(item.question_id.rpartition("/")[0] for item in items))
+        self._begin(run_id, tasks, harness, part_of)
         recorder = self.recorder
-        if recorder:
-            tasks = list(dict.fromkeys(item.question_id.rpartition("/")[0] for item in items))
-            run_id = run_id or new_run_id(self.settings.name)
-            recorder.begin(run_id, self.settings, self._identities, tasks, harness or {}, part_of)
         started = time.perf_counter()
         routes: dict[str, int] = {}
         with tqdm(total=len(items), desc=self.settings.name, unit="question", disable=not progress) as bar:
@@ -168,6 +170,44 @@ class Session:
         if recorder:
             recorder.end(wall_s)
         return results, Summary.of(results, wall_s)
+
+    def open_run(
+        self,
+        tasks: Sequence[str],
+        *,
+        harness: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+        goes_on: tuple[str, Sequence[str]] | None = None,
+        text: Callable[[Outcome], str] | None = None,
+    ) -> OpenRun:
+        """Open a run whose questions come one at a time, from threads of the harness.
+
+        Args:
+            tasks: the harness's tasks that they are of.
+            harness, run_id: as in `run`.
+            goes_on: an earlier run's id and the questions (ids) whose answers, which the harness has kept from it,
+                count as this one's too.
+            text: what goes back to the harness, in place of `Session.text`.
+
+        Raises:
+            ValueError: as `run`.
+        """
+        self._begin(run_id, tasks, harness, None, goes_on)
+        return OpenRun(self.strategy, self._loop, self.settings.concurrency, text or self.text, self.recorder)
+
+    def _begin(
+        self,
+        run_id: str | None,
+        tasks: Sequence[str],
+        harness: Mapping[str, Any] | None,
+        part_of: str | None,
+        goes_on: tuple[str, Sequence[str]] | None = None,
+    ) -> None:
+        if self.closed:
+            raise ValueError("the session is closed: its models are gone, open another one")
+        if self.recorder:
+            run_id = run_id or new_run_id(self.settings.name)
+            self.recorder.begin(run_id, self.settings, self._identities, list(tasks), harness or {}, part_of, goes_on)
 
     def text(self, outcome: Outcome) -> str:
         """What to hand to a scorer: the bare answer, or the text as the model wrote it (`raw`)."""

@@ -82,6 +82,7 @@ CREATE TABLE outcome_calls (
     PRIMARY KEY (run, question_id, position)
 );
 """
+_FORGET_CALLS = "DELETE FROM outcome_calls WHERE run = ? AND question_id = ?"
 _COMPLETION = "text, prompt_tokens, cached_tokens, output_tokens, ttft_s, e2e_s, finish_reason, logprob"
 
 
@@ -241,13 +242,30 @@ class Store:
                 "INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?, ?, NULL)",
                 (run, outcome.question_id, outcome.route, answer, pack(returned)),
             )
+            connection.execute(_FORGET_CALLS, (run, outcome.question_id))
             connection.executemany("INSERT OR REPLACE INTO outcome_calls VALUES (?, ?, ?, ?, ?, ?, ?, ?)", calls)
 
     def add_failure(self, run: str, question_id: str, error: str) -> None:
         """Keep a question that could not be answered."""
-        with self._lock:
-            self._connection.execute(
+        with self._transaction() as connection:
+            connection.execute(
                 "INSERT OR REPLACE INTO outcomes VALUES (?, ?, NULL, NULL, NULL, ?)", (run, question_id, pack(error))
+            )
+            connection.execute(_FORGET_CALLS, (run, question_id))
+
+    def take_over(self, run: str, earlier: str, question_ids: Sequence[str]) -> None:
+        """Count answered questions of an earlier run to a later one that goes on with it, their calls as reused."""
+        keys = [(run, earlier, question_id) for question_id in question_ids]
+        with self._transaction() as connection:
+            connection.executemany(
+                "INSERT OR IGNORE INTO outcomes SELECT ?, question_id, route, answer, returned, error "
+                "FROM outcomes WHERE run = ? AND question_id = ? AND route IS NOT NULL",
+                keys,
+            )
+            connection.executemany(
+                "INSERT OR IGNORE INTO outcome_calls SELECT ?, question_id, position, role, stage, answer, call, 1 "
+                "FROM outcome_calls WHERE run = ? AND question_id = ?",
+                keys,
             )
 
     def end_run(self, id: str, wall_s: float) -> None:

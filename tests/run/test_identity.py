@@ -139,3 +139,11 @@ def test_secrets_are_left_out() -> None:
         "extra_body": {"access-token": "***", "top_k": 1, "note": "key ***"},
         "urls": ["https://host/v1"],
     }  # fmt: skip
+
+
+def test_it_is_known_before_a_model_is_loaded(copy: Path, tmp_path: Path) -> None:
+    (tmp_path / "script.json").write_text('{"*": {"S": "7"}}')
+    script = ModelSpec(str(tmp_path / "script.json"))
+    assert model_identity("scripted", script, None) == model_identity("scripted", script, ScriptedEngine(script.name))
+    spec = ModelSpec(str(copy), {"dtype": "bfloat16"})
+    assert model_identity("transformers", spec, None) == model_identity("transformers", spec, REAL)

@@ -19,7 +19,7 @@ def test_ids_are_readable_and_never_the_same() -> None:
 def test_settings_are_kept_whole_and_without_secrets() -> None:
     settings = Settings.from_args(
         "mutual_verification",
-        {"small": "a", "large": "b", "agreement": "relaxed", "engine_args": {"api_key": "hush", "x": 1}, "reuse": False,
+        {"small": "a", "large": "b", "agreement": "relaxed", "engine_args": {"token": "hush", "x": 1}, "reuse": False,
          "batch_size": 4, "large_args": {"default_headers": {"Authorization": "Bearer hush"}}},
     )  # fmt: skip
     kept = describe_settings(settings, {"small": "a@1", "large": "b@2"})
@@ -27,7 +27,7 @@ def test_settings_are_kept_whole_and_without_secrets() -> None:
     assert kept["models"]["small"] == {
         "name": "a",
         "identity": "a@1",
-        "args": {"api_key": "***", "x": 1, "batch_size": 4},
+        "args": {"token": "***", "x": 1, "batch_size": 4},
     }
     assert (kept["agreement"], kept["reuse"], kept["concurrency"]) == ("relaxed", False, 64)
     assert kept["prompts"]["reason"] == dict(settings.prompts.reason)
