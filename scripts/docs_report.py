@@ -1,4 +1,4 @@
-"""Run the tiny pair and its baselines through lmms-eval, and put what `mai report` says into docs/report.md.
+"""Run the tiny pair and its baselines through lmms-eval, and put what `mai report` says into docs/reports.md.
 
 Everything lands in out/report.  With --keep the runs that are there are reported again instead of being made anew.
 """
@@ -76,10 +76,10 @@ def main() -> None:
         evaluate()
     shown = shell(TERMINAL).partition("Time to first token")[0]
     shown += "... and time to first token, calls, and what went wrong, in the same form"
-    put(ROOT / "docs" / "report.md", "terminal", f"```\n$ {TERMINAL}\n\n{shown}\n```")
-    put(ROOT / "docs" / "report.md", "files", f"```\n$ {LATER}\n...\n{shell(LATER + ' | tail -14')}\n```")
+    put(ROOT / "docs" / "reports.md", "terminal", f"```\n$ {TERMINAL}\n\n{shown}\n```")
+    put(ROOT / "docs" / "reports.md", "files", f"```\n$ {LATER}\n...\n{shell(LATER + ' | tail -14')}\n```")
     command, printed = baseline()
-    put(ROOT / "docs" / "report.md", "baseline", f"```\n$ {command}\n...\n{printed}\n```")
+    put(ROOT / "docs" / "reports.md", "baseline", f"```\n$ {command}\n...\n{printed}\n```")
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ class TaskResult:
         return (call for sample in self.samples for call in sample.calls)
 
     def as_json(self) -> dict[str, Any]:
-        """As documented in docs/report.md."""
+        """As documented in docs/reports.md."""
         return {
             "n": self.n,
             "score": self.score.value if self.score else None,

@@ -32,7 +32,7 @@ class Report:
     tables: list[Table]
 
     def as_json(self) -> dict[str, Any]:
-        """As documented in docs/report.md."""
+        """As documented in docs/reports.md."""
         return {
             "runs": [
                 {

@@ -74,7 +74,7 @@ def test_json_has_the_documented_keys(written: tuple[Path, str]) -> None:
     found = json.loads((written[0] / "r.json").read_text())
     run = next(run for run in found["runs"] if run["name"] == "MAI-tiny")
     assert set(found) == {"runs", "comparisons", "tables"}
-    documented = (ROOT / "docs" / "report.md").read_text()
+    documented = (ROOT / "docs" / "reports.md").read_text()
     for key in {*run, *run["tasks"]["chartqa"], *found["comparisons"][0]}:
         assert f"`{key}`" in documented
     task = run["tasks"]["chartqa"]
