@@ -120,7 +120,7 @@ def load_runs(path: Path, wanted: Sequence[str] = ()) -> list[Run]:
             version = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
             if version is None or int(version[0]) != VERSION:
                 raise ValueError(f"call store {file} has schema version {version and version[0]}, expected {VERSION}")
-            rows = connection.execute("SELECT * FROM runs ORDER BY started_at, id").fetchall()
+            rows = connection.execute("SELECT * FROM runs ORDER BY started_at, rowid").fetchall()
             chosen = _choose(rows, wanted, file)
             return [_run(connection, rows, row) for row in chosen]
     except sqlite3.DatabaseError as error:
@@ -137,7 +137,7 @@ def filed_runs(path: Path, folder: Path) -> list[str]:
     try:
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=60)) as connection:
             rows = connection.execute(
-                "SELECT id, environment FROM runs WHERE part_of = id AND finished_at NOTNULL ORDER BY started_at, id"
+                "SELECT id, environment FROM runs WHERE part_of = id AND finished_at NOTNULL ORDER BY started_at, rowid"
             ).fetchall()
     except sqlite3.DatabaseError as error:
         raise ValueError(f"call store {file} cannot be read: {error}") from error

@@ -156,4 +156,4 @@ def test_the_real_command_line(urls: dict[str, str], offline: Offline) -> None:
     assert results["throughput"]["avg_small_calls"] >= 2 * CHARTS
     files = [path for path in (offline.folder / "served").rglob("*") if path.is_file()]
     assert {".json", ".jsonl"} <= {path.suffix for path in files}
-    assert key not in done.stdout + done.stderr + "".join(path.read_text() for path in files)
+    assert key not in done.stdout + done.stderr + "".join(path.read_bytes().decode("latin-1") for path in files)

@@ -267,7 +267,7 @@ def test_a_truncated_image_is_answered_as_lmms_eval_does_but_not_without_a_word(
     ("args", "message"),
     [
         ("preset=MAI-tinny", "mai: unknown preset 'MAI-tinny' (did you mean 'MAI-tiny'?)"),
-        ("engine=vlm", "mai: argument engine='vlm'; it may be: "),
+        ("engine=vlm", "mai: argument engine='vlm' (did you mean 'vllm'?); it may be: "),
         ("small=/no/such/model,large=/no/such/model", "mai: model '/no/such/model': no such folder"),
     ],
 )
