@@ -33,7 +33,7 @@ def demo(
     urls = {"small": small_base_url, "large": large_base_url}
     try:
         main(out, n, engine, {role: url for role, url in urls.items() if url})
-    except EvaluationFailed as error:
+    except (EvaluationFailed, ValueError, OSError) as error:
         typer.echo(f"mai: {error}", err=True)
         raise typer.Exit(1) from None
 

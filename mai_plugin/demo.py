@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mai_plugin.harness.command import Evaluation, results
+from mai_plugin.settings import Settings
 
 ROWS = {
     "small-S": ("mai_single", "preset=tiny-small-S"),
@@ -53,6 +54,11 @@ def run_demo(
         engine: what runs the models.
         base_urls: for engine `openai`, where `small` and `large` are served, as `mai-tiny-small` and `mai-tiny-large`.
 
+    Raises:
+        ValueError: no such engine, or URLs that do not go with it; nothing was touched.
+        OSError: `out` cannot be written.
+        EvaluationFailed: lmms-eval wrote no results.
+
     Returns:
         Rows with `name`, `score` (points, 0 to 100), `output_tokens` per model, `wall_s` (answering only: loading
         the models and starting the harness is not in it), `routes` (counts) and `engine`.
@@ -60,18 +66,16 @@ def run_demo(
     from mai_plugin.tiny.charts import chart_questions
     from mai_plugin.tiny.datasets import write_benchmark
 
+    commands = {name: (model, _model_args(name, engine, base_urls or {})) for name, (model, _) in ROWS.items()}
+    for model, args in commands.values():  # a wrong argument is said before the last demo's files go
+        Settings.from_args("mutual_verification" if model == "mai_cascade" else "single", args)
     out.mkdir(parents=True, exist_ok=True)
     write_benchmark("chartqa", out, chart_questions(n, CHART_SEED))
-    for old in out.glob(f"{STORE}*"):  # its runs point to results that this demo replaces
-        old.unlink()
+    for old in (out / "summary.json", *out.glob(f"{STORE}*")):  # they tell of results that this demo replaces
+        old.unlink(missing_ok=True)
     rows = []
-    for name, (model, model_args) in ROWS.items():
-        model_args = f"{model_args},engine={engine}" if engine != "transformers" else model_args
-        for role, url in (base_urls or {}).items():
-            if model == "mai_cascade":
-                model_args += f",{role}_base_url={url}"
-            elif name.startswith(role):
-                model_args += f",base_url={url}"
+    for name, (model, args) in commands.items():
+        model_args = ",".join(f"{key}={value}" for key, value in args.items())
         print(f"running {name}: --model {model} --model_args {model_args}", file=sys.stderr, flush=True)
         # Seconds of calls that another row made would be none: each row makes its own.
         given = f"{model_args},store={STORE},reuse=false"
@@ -79,6 +83,17 @@ def run_demo(
         rows.append({**row, "engine": engine})
     (out / "summary.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return rows
+
+
+def _model_args(name: str, engine: str, base_urls: Mapping[str, str]) -> dict[str, str]:
+    model, preset = ROWS[name]
+    args = {"preset": preset.removeprefix("preset="), **({"engine": engine} if engine != "transformers" else {})}
+    for role, url in base_urls.items():
+        if model == "mai_cascade":
+            args[f"{role}_base_url"] = url
+        elif name.startswith(role):
+            args["base_url"] = url
+    return args
 
 
 def _row(name: str, found: dict[str, Any], n: int) -> dict[str, Any]:

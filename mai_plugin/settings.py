@@ -5,6 +5,7 @@ Both harnesses and the command line go through `Settings.from_args`, so that an 
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -340,6 +341,12 @@ def agreement(name: str) -> Agree:
         raise ValueError(f"argument agreement={name!r}: {error}; {known}") from error
     if not callable(found):
         raise ValueError(f"argument agreement={name!r} is no function; {known}")
+    try:
+        inspect.signature(found).bind("a", "b", "short")
+    except TypeError as error:
+        raise ValueError(f"argument agreement={name!r} must take two answers and their kind: {error}") from error
+    except ValueError:  # some functions written in C do not tell what they take
+        pass
     agree: Agree = found
     return agree
 

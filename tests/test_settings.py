@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from pathlib import Path
 
@@ -64,7 +63,9 @@ def test_engine_arguments_are_merged() -> None:
 def test_agreement() -> None:
     assert cascade().agree is answers.agree
     assert cascade(agreement="relaxed").agree is answers.agree_relaxed
-    assert cascade(agreement="operator:eq").agree is operator.eq
+    assert cascade(agreement="mai_plugin.core.answers:agree_relaxed").agree is answers.agree_relaxed
+    with pytest.raises(ValueError, match="must take two answers and their kind"):
+        cascade(agreement="operator:eq")
 
 
 def test_a_function_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,10 @@ def replay_store(
         raise ValueError(f"--latency {latency}: it may be measured or paper")
     if overhead_s and latency == "measured":
         raise ValueError("--overhead goes with --latency paper: measured times have what there is already")
+    if not math.isfinite(overhead_s):
+        raise ValueError(f"--overhead {overhead_s}: it must be a number of seconds")
+    if small is not None and small == large:
+        raise ValueError(f"--small and --large are both {small!r}: a pair has two models")
     rules = {name: agreement(name) for name in agreements}
     loaded = load_runs(path, runs)
     pair = find_pair(loaded, small, large)
@@ -251,6 +255,9 @@ def notes(replayed: StoreReplay) -> list[str]:
     return lines
 
 
+_AS_BEFORE = "(tasks, --limit and settings as in the other runs, so that calls are reused)"
+
+
 def _missing(row: Replayed, pair: Pair) -> str:
     parts = []
     for (role, step), count in row.missing.items():
@@ -261,7 +268,9 @@ def _missing(row: Replayed, pair: Pair) -> str:
         else:
             # A two-stage run makes both of its calls.
             whole = row.policy.partition("-")[2] if row.policy == f"{role}-{step}-S2" else step
-            parts.append(f"{count:,} calls were never made: {_making_run(role, whole, pair)}")
+            parts.append(
+                f"{count:,} calls were never made: {_making_run(role, whole, pair)} (and the other runs' settings)"
+            )
     return "; ".join(parts)
 
 
@@ -279,10 +288,10 @@ def _scoring_run(policy: str, pair: Pair) -> str:
     """The run whose harness scores the answers of a policy."""
     if policy.partition("-")[0] in ("small", "large"):
         role, _, step = policy.partition("-")
-        return f"run {_making_run(role, step, pair)} with --log_samples (it costs no call again)"
+        return f"run {_making_run(role, step, pair)} with --log_samples {_AS_BEFORE}"
     if policy == "transfer":
-        return f"run {_making_run('large', 'transfer-R', pair)} with --log_samples (it costs no call again)"
-    return "runs of MAI, large-S and transfer with --log_samples score them (no call is made again)"
+        return f"run {_making_run('large', 'transfer-R', pair)} with --log_samples {_AS_BEFORE}"
+    return f"runs of MAI, large-S and transfer with --log_samples {_AS_BEFORE} score them"
 
 
 def as_json(replayed: StoreReplay) -> dict[str, Any]:
