@@ -33,7 +33,9 @@ def test_settings_are_kept_whole_and_without_secrets() -> None:
     assert kept["prompts"]["reason"] == dict(settings.prompts.reason)
 
 
-@pytest.mark.parametrize(("given", "name"), [("exact", "exact"), ("difflib:get_close_matches", "difflib:get_close_matches")])
+@pytest.mark.parametrize(
+    ("given", "name"), [("exact", "exact"), ("difflib:get_close_matches", "difflib:get_close_matches")]
+)
 def test_agreement_is_named(given: str, name: str) -> None:
     settings = Settings.from_args("mutual_verification", {"agreement": given})
     assert describe_settings(settings, {"small": "", "large": ""})["agreement"] == name
