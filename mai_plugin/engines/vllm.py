@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
 import multiprocessing
 import os
 import time
@@ -38,8 +37,6 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
-
-log = logging.getLogger("mai_plugin")
 
 MAX_MODEL_LEN = 32_768
 """Default context.  Qwen3-VL's own 262,144 would ask for 36 GiB of KV cache per request at the 8B's size."""
