@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from tokenizers import Tokenizer
 from transformers import GenerationConfig, InternVLConfig, InternVLForConditionalGeneration
 
@@ -29,6 +31,11 @@ INTERNVL_TEMPLATE = """{%- for message in messages %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}
 """
+
+
+def noise(seed: int = 0) -> Image.Image:
+    """A picture of 128 x 96 random pixels."""
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 255, (96, 128, 3), dtype=np.uint8))
 
 
 def random_qwen3_vl(folder: Path, seed: int = 0) -> Path:

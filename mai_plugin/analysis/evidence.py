@@ -180,8 +180,11 @@ def _part(part: Any) -> str | Image:
 def _steps(sample: Sample, roles: Mapping[str, str]) -> list[tuple[Step, Call]]:
     """A sample's calls with the step each of them is."""
     steps = []
+    sparse = any(call.stage == "select" for call in sample.calls)
     for call in sample.calls:
         role = roles[call.role]
+        if sparse and call.stage in ("select", "final"):  # no policy that is replayed hands on a part of a reasoning
+            continue
         if call.stage == "final":
             before = _reasoner(sample, call)
             step = f"{before.stage}-S2" if before.role == call.role else f"transfer-{before.stage}"

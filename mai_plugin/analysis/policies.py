@@ -59,7 +59,7 @@ class StoredAgent(Agent):
         """
         return self._stored(question.id, style)
 
-    async def ask_after(self, question: Question, reasoning: Call) -> Call:
+    async def ask_after(self, question: Question, reasoning: Call, style: Style = "R") -> Call:
         """The stored short answer after reading that reasoning.
 
         Raises:

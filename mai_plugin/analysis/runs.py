@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mai_plugin.core.records import Call, Usage, total
-from mai_plugin.run.store import VERSION, checksum, completion, unpack
+from mai_plugin.run.store import VERSION, checksum, completion, completion_columns, unpack
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,12 @@ def load_runs(path: Path, wanted: Sequence[str] = ()) -> list[Run]:
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=60)) as connection:
             connection.row_factory = sqlite3.Row
             version = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
-            if version is None or int(version[0]) != VERSION:
+            if version is None or int(version[0]) not in (1, VERSION):
                 raise ValueError(f"call store {file} has schema version {version and version[0]}, expected {VERSION}")
             rows = connection.execute("SELECT * FROM runs ORDER BY started_at, rowid").fetchall()
             chosen = _choose(rows, wanted, file)
-            return [_run(connection, rows, row) for row in chosen]
+            columns = completion_columns(int(version[0]))
+            return [_run(connection, rows, row, columns) for row in chosen]
     except sqlite3.DatabaseError as error:
         raise ValueError(f"call store {file} cannot be read: {error}") from error
 
@@ -166,9 +167,9 @@ def _choose(rows: Sequence[sqlite3.Row], wanted: Sequence[str], file: Path) -> l
     return chosen
 
 
-def _run(connection: sqlite3.Connection, rows: Sequence[sqlite3.Row], row: sqlite3.Row) -> Run:
+def _run(connection: sqlite3.Connection, rows: Sequence[sqlite3.Row], row: sqlite3.Row, columns: str) -> Run:
     parts = [part for part in rows if part["part_of"] == row["part_of"]]
-    samples = {sample.question_id: sample for part in parts for sample in _samples(connection, part["id"])}
+    samples = {sample.question_id: sample for part in parts for sample in _samples(connection, part["id"], columns)}
     environment = json.loads(row["environment"])
     # A rank that was lost before it wrote anything has no row.
     finished = len(parts) >= environment.get("world_size", 1) and all(part["finished_at"] for part in parts)
@@ -186,19 +187,19 @@ def _run(connection: sqlite3.Connection, rows: Sequence[sqlite3.Row], row: sqlit
     )
 
 
-def _samples(connection: sqlite3.Connection, run: str) -> Iterator[Sample]:
+def _samples(connection: sqlite3.Connection, run: str, columns: str) -> Iterator[Sample]:
     calls: dict[str, list[Call]] = {}
     for row in connection.execute(
-        "SELECT outcome_calls.question_id, role, outcome_calls.stage, answer, reused, id, text, prompt_tokens, "
-        "cached_tokens, output_tokens, ttft_s, e2e_s, finish_reason, logprob, checksum "
-        "FROM outcome_calls JOIN calls ON call = id WHERE run = ? ORDER BY outcome_calls.question_id, position",
+        f"SELECT outcome_calls.question_id, role, outcome_calls.stage, answer, reused, id, {columns}, "
+        "checksum FROM outcome_calls JOIN calls ON call = id WHERE run = ? "
+        "ORDER BY outcome_calls.question_id, position",
         (run,),
     ):
         question_id, role, stage, answer, reused, call_id = tuple(row)[:6]
-        *columns, kept = tuple(row)[6:]
-        if checksum(columns) != kept:
+        *values, kept = tuple(row)[6:]
+        if checksum(values) != kept:
             raise sqlite3.DatabaseError(f"it is damaged, call {call_id} is not what was written")
-        done = completion((*columns, bool(reused), call_id))
+        done = completion((*values, bool(reused), call_id))
         calls.setdefault(question_id, []).append(Call(role, stage, done, _text(answer)))
     for row in connection.execute("SELECT * FROM outcomes WHERE run = ?", (run,)):
         yield Sample(

@@ -5,7 +5,7 @@ All records are frozen.  `Usage` adds, so that the cost of any set of calls is t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -47,20 +47,50 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Sparse:
+    """What of another model's reasoning is handed on in sparse transfer: the tokens that the large model looks at.
+
+    Attributes:
+        layer: the decoder layer whose attention decides: its number, counted from 0, or, as a float below 1, its share
+            of the model's depth.  Default: layer 16 of Qwen3-VL-8B's 36.
+        keep: share of the reasoning's attention that the smallest set of kept tokens holds (paper, table 9: 0.8).
+    """
+
+    layer: int | float = 16 / 36
+    keep: float = 0.8
+
+    def layer_of(self, depth: int) -> int:
+        """The layer's number in a model of `depth` decoder layers.
+
+        Raises:
+            ValueError: the model has no such layer.
+        """
+        layer = self.layer if isinstance(self.layer, int) else round(self.layer * depth)
+        if not 0 <= layer < depth:
+            raise ValueError(f"layer={self.layer} does not exist: the model has {depth}, counted from 0")
+        return layer
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
-    """One greedy generation asked of an engine.
+    """One greedy generation asked of an engine, or, with `sparse`, a selection.
+
+    A selection writes nothing.  Its messages end as those of a second stage do: reasoning (the last assistant turn),
+    then the final question.  What comes back as text is the part of the reasoning that the model looks at.
 
     Attributes:
         messages: the conversation so far; the model writes the next assistant turn.
         max_tokens: limit on the tokens it may write.
         question_id: which question this is for.  For logs and scripts: no model sees it.
-        stage: which step of a strategy, `S`, `E`, `R` or `final`.  For logs and scripts too.
+        stage: which step of a strategy, `S`, `E`, `R`, `select` or `final`.  For logs and scripts too.
+        sparse: what to select; None to generate.
     """
 
     messages: tuple[Message, ...]
     max_tokens: int
     question_id: str = ""
     stage: str = ""
+    sparse: Sparse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +134,8 @@ class Completion:
         logprob: summed log-probability of the written tokens, where the engine has it.
         reused: taken from the call store instead of being made; the times are those it was made with.
         call_id: its row in the call store, None where there is none.
+        details: counts that only some calls have.  Of a selection `reasoning_tokens` and of them `kept_tokens`; of
+            speculative decoding `drafted_tokens` and of them `accepted_tokens`.
     """
 
     text: str
@@ -116,6 +148,7 @@ class Completion:
     logprob: float | None = None
     reused: bool = False
     call_id: int | None = None
+    details: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +157,7 @@ class Call:
 
     Attributes:
         role: which model of the strategy: `small`, `large`, or `model` where there is one only.
-        stage: `S`, `E`, `R`, or `final` (a short answer after reading reasoning).
+        stage: `S`, `E`, `R`, `select` (which reasoning is handed on), or `final` (a short answer after reading it).
         answer: the answer found in the text, None if it states none.
     """
 

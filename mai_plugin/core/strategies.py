@@ -12,12 +12,14 @@ from collections.abc import Awaitable, Callable
 from mai_plugin.core import answers
 from mai_plugin.core.agent import Agent
 from mai_plugin.core.question import Question
-from mai_plugin.core.records import Kind, Outcome, Style
+from mai_plugin.core.records import Call, Kind, Outcome, Style
 
 Strategy = Callable[[Question], Awaitable[Outcome]]
 Agree = Callable[[str | None, str | None, Kind], bool]
+Select = Callable[[Question, Call, Style], Awaitable[Call]]
+"""Selects what is handed on of some reasoning: `Agent.select` of the answering model, or of its first layers."""
 
-AGREE_SIMPLE, AGREE_REASON, TRANSFER = "agree-simple", "agree-reason", "transfer"
+AGREE_SIMPLE, AGREE_REASON, TRANSFER, SPARSE = "agree-simple", "agree-reason", "transfer", "sparse-transfer"
 
 
 async def simple(question: Question, model: Agent) -> Outcome:
@@ -43,8 +45,18 @@ async def transfer(
 ) -> Outcome:
     """Reasoning transfer: one model reasons, the other answers in S after reading that (paper: RT)."""
     r = await reasoner.ask(question, style)
-    final = await answerer.ask_after(question, r)
+    final = await answerer.ask_after(question, r, style)
     return Outcome(question.id, route, final, (r, final))
+
+
+async def sparse_transfer(
+    question: Question, reasoner: Agent, answerer: Agent, select: Select, style: Style = "R"
+) -> Outcome:
+    """Reasoning transfer of those tokens only that the answering model looks at (paper: sparse RT, table 9)."""
+    r = await reasoner.ask(question, style)
+    kept = await select(question, r, style)
+    final = await answerer.ask_after(question, kept, style)
+    return Outcome(question.id, SPARSE, final, (r, kept, final))
 
 
 async def two_stage(question: Question, model: Agent, style: Style = "R") -> Outcome:
@@ -52,13 +64,19 @@ async def two_stage(question: Question, model: Agent, style: Style = "R") -> Out
     return await transfer(question, model, model, style, route=f"{style}-S2")
 
 
-async def mutual_verification(question: Question, small: Agent, large: Agent, agree: Agree = answers.agree) -> Outcome:
-    """MAI: cheap answers first, borrowed reasoning last (paper: mutual verification and reasoning transfer)."""
+async def mutual_verification(
+    question: Question, small: Agent, large: Agent, agree: Agree = answers.agree, select: Select | None = None
+) -> Outcome:
+    """MAI: cheap answers first, borrowed reasoning last (paper: mutual verification and reasoning transfer).
+
+    With `select` the last step is a sparse transfer.
+    """
     s, l = await gather(small.ask(question, "S"), large.ask(question, "S"))  # noqa: E741
     if agree(s.answer, l.answer, question.kind):
         return Outcome(question.id, AGREE_SIMPLE, l, (s, l))
     r = await small.ask(question, "R")
     if agree(r.answer, l.answer, question.kind):
         return Outcome(question.id, AGREE_REASON, l, (s, l, r))
-    final = await large.ask_after(question, r)
-    return Outcome(question.id, TRANSFER, final, (s, l, r, final))
+    read = (r, await select(question, r, "R")) if select else (r,)
+    final = await large.ask_after(question, read[-1])
+    return Outcome(question.id, SPARSE if select else TRANSFER, final, (s, l, *read, final))

@@ -16,6 +16,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from typing import Any
 from mai_plugin.core.records import Completion, Outcome, Request
 from mai_plugin.engines.images import pixel_digest
 
-VERSION = 1
+VERSION = 2
+"""1 had no `details`; such a file is brought up to date when it is opened to write."""
 WAIT_S = 60.0
 """How long a process waits for another one that is writing."""
 
@@ -45,8 +47,9 @@ CREATE TABLE calls (
     e2e_s REAL NOT NULL,
     finish_reason TEXT NOT NULL,
     logprob REAL,
-    checksum INTEGER NOT NULL,      -- of the columns from text to logprob; see `checksum`
-    made_at TEXT NOT NULL           -- UTC, ISO 8601
+    checksum INTEGER NOT NULL,      -- of the columns from text to logprob, and details; see `checksum`
+    made_at TEXT NOT NULL,          -- UTC, ISO 8601
+    details TEXT                    -- JSON: counts that only some calls have, see `Completion`
 );
 CREATE INDEX calls_by_key ON calls (key);
 CREATE TABLE runs (
@@ -83,7 +86,8 @@ CREATE TABLE outcome_calls (
 );
 """
 _FORGET_CALLS = "DELETE FROM outcome_calls WHERE run = ? AND question_id = ?"
-_COMPLETION = "text, prompt_tokens, cached_tokens, output_tokens, ttft_s, e2e_s, finish_reason, logprob"
+_COMPLETION = "text, prompt_tokens, cached_tokens, output_tokens, ttft_s, e2e_s, finish_reason, logprob, details"
+_WITHOUT_DETAILS = _COMPLETION.replace("details", "NULL")
 
 
 class Store:
@@ -128,13 +132,14 @@ class Store:
         if "meta" not in tables:
             return f"is no call store: it holds the tables of something else ({', '.join(tables[:3])})"
         version = self._connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
-        if version != (str(VERSION),):
+        if version not in (("1",), (str(VERSION),)):
             return f"has schema version {version and version[0]}, this package writes {VERSION}"
+        columns = completion_columns(int(version[0]))
         state = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if state != "ok":
             return f"is damaged ({' '.join(state.split())})"
         # The pages may be in order and their contents not: SQLite itself has no checksums.
-        for id, kept, *values in self._connection.execute(f"SELECT id, checksum, {_COMPLETION} FROM calls"):
+        for id, kept, *values in self._connection.execute(f"SELECT id, checksum, {columns} FROM calls"):
             if checksum(values) != kept:
                 return f"is damaged (call {id} is not what was written)"
         return None
@@ -150,7 +155,13 @@ class Store:
                     connection.execute(statement)
                 connection.execute("INSERT INTO meta VALUES ('version', ?)", (str(VERSION),))
                 return None
-        return self._check()
+        trouble = self._check()
+        if not trouble:
+            with self._transaction() as connection:
+                if connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone() == ("1",):
+                    connection.execute("ALTER TABLE calls ADD COLUMN details TEXT")
+                    connection.execute("UPDATE meta SET value = ? WHERE key = 'version'", (str(VERSION),))
+        return trouble
 
     def _use_wal(self) -> None:
         """With WAL a call is a short append, and readers do not wait for writers.
@@ -199,6 +210,7 @@ class Store:
         columns = (
             pack(done.text), int(done.prompt_tokens), int(done.cached_tokens), int(done.output_tokens),
             float(done.ttft_s) + 0.0, float(done.e2e_s) + 0.0, done.finish_reason, logprob,
+            json.dumps(dict(done.details)) if done.details else None,
         )  # fmt: skip
         asked = (key, model, engine, request.question_id, request.stage, describe(request))
         values = (*asked, *columns, checksum(columns), now())
@@ -303,17 +315,26 @@ def describe(request: Request) -> str:
         [message.role, [part if isinstance(part, str) else {"image": pixel_digest(part)} for part in message.content]]
         for message in request.messages
     ]
-    return json.dumps({"max_tokens": request.max_tokens, "messages": messages})
+    sparse = {"sparse": asdict(request.sparse)} if request.sparse else {}
+    return json.dumps({"max_tokens": request.max_tokens, "messages": messages, **sparse})
 
 
 def checksum(columns: Sequence[Any]) -> int:
-    """CRC-32 of a call's columns from `text` to `logprob`, as they are in the file."""
-    return zlib.crc32(repr(tuple(columns)).encode("utf-8", "surrogatepass"))
+    """CRC-32 of a call's columns from `text` to `logprob`, and of its `details` if it has any, as in the file."""
+    *first, details = columns
+    return zlib.crc32(repr(tuple(columns if details is not None else first)).encode("utf-8", "surrogatepass"))
+
+
+def completion_columns(version: int) -> str:
+    """The columns of `checksum` and `completion` in a file of that schema version."""
+    return _WITHOUT_DETAILS if version == 1 else _COMPLETION
 
 
 def completion(row: tuple[Any, ...]) -> Completion:
-    """A row of the completion's columns, in their order, as a record."""
-    return Completion(unpack(row[0]), *row[1:])
+    """A row of the completion's columns, in their order, as a record; `reused` and `call_id` may follow."""
+    text, *numbers, details = row[:9]
+    done = Completion(unpack(text), *numbers, *row[9:])
+    return replace(done, details=json.loads(details)) if details else done
 
 
 def pack(text: str) -> str | bytes:

@@ -14,11 +14,12 @@ import pytest
 from PIL import Image as PILImage
 
 from mai_plugin.analysis.runs import load_runs
-from mai_plugin.core.records import Call, Completion, Image, Message, Outcome, Request
+from mai_plugin.core.records import Call, Completion, Image, Message, Outcome, Request, Sparse
 from mai_plugin.run.store import Store, request_key
 
 REQUEST = Request((Message("user", (Image(PILImage.new("RGB", (2, 2), "red")), "How many?")),), 16, "chartqa/0", "S")
 DONE = Completion("three \ud83d", 30, 4, 2, 0.1, 0.2, "stop", -0.5)
+SELECTED = replace(DONE, details={"reasoning_tokens": 7, "kept_tokens": 3})
 
 
 def test_a_call_is_found_again_as_it_was_made(tmp_path: Path) -> None:
@@ -28,6 +29,8 @@ def test_a_call_is_found_again_as_it_was_made(tmp_path: Path) -> None:
     id = store.add_call(key, "model@1", "scripted", REQUEST, DONE)
     store.add_call(key, "model@1", "scripted", REQUEST, replace(DONE, text="later"))
     assert Store(store.path).find(key) == (id, DONE)
+    id = store.add_call("select", "model@1", "scripted", REQUEST, SELECTED)
+    assert Store(store.path).find("select") == (id, SELECTED)
 
 
 def test_odd_numbers_are_kept_too(tmp_path: Path) -> None:
@@ -46,6 +49,8 @@ def test_the_key_is_what_the_answer_depends_on() -> None:
     others = {
         request_key("n", REQUEST),
         request_key("m", replace(REQUEST, max_tokens=17)),
+        request_key("m", replace(REQUEST, sparse=Sparse())),
+        request_key("m", replace(REQUEST, sparse=Sparse(keep=0.5))),
         request_key("m", replace(REQUEST, messages=(Message("user", ("How many?", picture)),))),
         request_key("m", replace(REQUEST, messages=(Message("user", (picture, "How many? ")),))),
         request_key("m", replace(REQUEST, messages=(Message("system", (picture, "How many?")),))),
@@ -55,7 +60,7 @@ def test_the_key_is_what_the_answer_depends_on() -> None:
             replace(REQUEST, messages=(Message("user", (Image(PILImage.new("RGB", (2, 2), "blue")), "How many?")),)),
         ),
     }
-    assert len(others | {key}) == 8
+    assert len(others | {key}) == 10
 
 
 def fill(store: Store, calls: int = 2) -> None:
@@ -166,13 +171,29 @@ def test_a_database_of_something_else(tmp_path: Path) -> None:
 
 def test_another_schema_version(full: Path) -> None:
     connection = sqlite3.connect(full)
-    connection.execute("UPDATE meta SET value = '2' WHERE key = 'version'")
+    connection.execute("UPDATE meta SET value = '3' WHERE key = 'version'")
     connection.commit()
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
-    assert "has schema version 2, this package writes 1" in refused(full)
-    with pytest.raises(ValueError, match="has schema version 2"):
+    assert "has schema version 3, this package writes 2" in refused(full)
+    with pytest.raises(ValueError, match="has schema version 3"):
         load_runs(full)
+
+
+def test_a_store_of_version_1_is_read_and_brought_up_to_date(full: Path) -> None:
+    before = load_runs(full)
+    connection = sqlite3.connect(full)
+    connection.executescript(
+        "ALTER TABLE calls RENAME COLUMN details TO unused; UPDATE meta SET value = '1' WHERE key = 'version';"
+        "PRAGMA wal_checkpoint(TRUNCATE);"
+    )
+    connection.close()
+    assert load_runs(full) == before  # without writing to it
+    store = Store(full)
+    id = store.add_call("k", "m", "e", REQUEST, replace(DONE, details={"kept_tokens": 3}))
+    store.close()
+    assert Store(full).find("k") == (id, replace(DONE, details={"kept_tokens": 3}))
+    assert load_runs(full) == before
 
 
 def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""Where reasoning stands in a prompt, how much of the attention each of its tokens has, and which are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mai_plugin.core.records import Message
+from mai_plugin.engines.base import EngineError, hf_messages
+
+
+@dataclass(frozen=True)
+class Reasoning:
+    """The tokens of a prompt's last assistant turn.
+
+    Attributes:
+        text: the turn's text.
+        first: position of its first token in the prompt.
+        spans: per token, the characters of `text` that it covers, as (start, end).  White space before a token is its
+            own; tokens that share a character (an emoji in several tokens) each have it.
+    """
+
+    text: str
+    first: int
+    spans: tuple[tuple[int, int], ...]
+
+    @property
+    def tokens(self) -> list[str]:
+        """The text of each token."""
+        return [self.text[start:end] for start, end in self.spans]
+
+    def weights(self, row: Sequence[float]) -> list[float]:
+        """Each token's share of the reasoning's attention, from a row over the whole prompt; they sum to 1."""
+        own = [float(weight) for weight in row[self.first : self.first + len(self.spans)]]
+        whole = sum(own)
+        return [weight / whole for weight in own] if whole else [1 / len(own)] * len(own)
+
+    def part(self, kept: Sequence[int]) -> str:
+        """The text of some tokens, in their order; a character that several of them share comes once."""
+        text, done = "", 0
+        for start, end in (self.spans[index] for index in sorted(kept)):
+            text += self.text[max(start, done) : end]
+            done = max(done, end)
+        return text
+
+
+def smallest_set(weights: Sequence[float], keep: float) -> list[int]:
+    """The fewest tokens that hold at least `keep` of all weight, in their order; of equal ones the earlier.
+
+    Args:
+        weights: one per token, not negative.
+        keep: a share, above 0 and at most 1.
+    """
+    chosen: list[int] = []
+    goal, held = keep * sum(weights), 0.0
+    for index in sorted(range(len(weights)), key=lambda index: (-weights[index], index)):
+        if chosen and held >= goal * (1 - 1e-9):  # a sum in another order is off by its rounding
+            break
+        chosen.append(index)
+        held += weights[index]
+    return sorted(chosen)
+
+
+def find_reasoning(processor: Any, messages: Sequence[Message], prompt_ids: Sequence[int]) -> Reasoning:
+    """Find the tokens of the last assistant turn in a prompt.
+
+    Args:
+        processor: of the model whose prompt it is, with a fast tokenizer.
+        messages: ending in the reasoning (assistant) and the question after it (user).
+        prompt_ids: the prompt's tokens, as the processor made them from the messages.
+
+    Raises:
+        EngineError: the tokens cannot be told; nothing is guessed.
+    """
+    *before, reasoning, _ = messages
+    text = reasoning.text.strip()
+    rendered = processor.apply_chat_template(hf_messages(messages), tokenize=False, add_generation_prompt=True)
+    opened = processor.apply_chat_template(hf_messages(before), tokenize=False, add_generation_prompt=True)
+    start = rendered.find(text, _common(rendered, opened))
+    tokenizer = processor.tokenizer
+    if reasoning.role != "assistant" or start < 0 or not getattr(tokenizer, "is_fast", False):
+        raise EngineError(f"cannot find the reasoning in a prompt of {type(processor).__name__}: its chat template")
+    end = start + len(text)
+    encoded = tokenizer(rendered, return_offsets_mapping=True, add_special_tokens=False)
+    ids, offsets = list(encoded["input_ids"]), encoded["offset_mapping"]
+    # Image tokens stand for many in the prompt, but behind them both are the same, token by token.
+    inside = [index for index, (left, right) in enumerate(offsets) if right > start and left < end]
+    if not inside:
+        return Reasoning(text, len(prompt_ids), ())
+    behind = len(ids) - inside[0]
+    if list(prompt_ids[len(prompt_ids) - behind :]) != ids[inside[0] :]:
+        raise EngineError(f"cannot find the reasoning's tokens in a prompt of {type(processor).__name__}")
+    spans, done = [], start
+    for left, right in (offsets[index] for index in inside):
+        spans.append((min(max(left, start), done) - start, min(right, end) - start))
+        done = max(done, min(right, end))
+    return Reasoning(text, len(prompt_ids) - behind, tuple(spans))
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters two texts begin with alike."""
+    return next(
+        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )

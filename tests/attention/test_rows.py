@@ -1,0 +1,85 @@
+"""Attention rows against eager attention, on both families."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from checkpoints import noise, random_internvl, random_qwen3_vl
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from mai_plugin.attention.rows import attention_rows
+from mai_plugin.core.records import Image, Message
+from mai_plugin.engines.base import hf_messages
+
+
+@pytest.fixture(scope="module", params=[random_qwen3_vl, random_internvl], ids=["qwen3-vl", "internvl"])
+def checkpoint(request, tmp_path_factory):
+    return request.param(tmp_path_factory.mktemp("model"))
+
+
+def load(path, attention, dtype=torch.float32):
+    return AutoModelForImageTextToText.from_pretrained(path, dtype=dtype, attn_implementation=attention).eval()
+
+
+def prompt(path, text="What is it?", padding=0):
+    processor = AutoProcessor.from_pretrained(path)
+    inputs = processor.apply_chat_template(
+        hf_messages([Message("user", (Image(noise()), text))]),
+        add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt",
+    )  # fmt: skip
+    inputs = {key: value for key, value in inputs.items() if isinstance(value, torch.Tensor)}
+    for key in ("input_ids", "attention_mask", "mm_token_type_ids"):
+        if padding and key in inputs:
+            inputs[key] = torch.nn.functional.pad(inputs[key], (padding, 0))
+    return inputs
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("query", [-1, 3])
+def test_equal_to_eager_attention(checkpoint, attention, query):
+    inputs = prompt(checkpoint)
+    with torch.no_grad():
+        expected = load(checkpoint, "eager")(**inputs, output_attentions=True).attentions
+    rows = attention_rows(load(checkpoint, attention), inputs, range(len(expected)), query)
+    assert rows.shape == (len(expected), expected[0].shape[1], inputs["input_ids"].shape[1])
+    for row, matrix in zip(rows, expected, strict=True):
+        torch.testing.assert_close(row, matrix[0, :, query], atol=1e-4, rtol=0)
+    assert not torch.allclose(rows[0], rows[1], atol=1e-3)  # the layers are told apart
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_padding_is_not_looked_at(checkpoint, attention):
+    model = load(checkpoint, attention)
+    plain = attention_rows(model, prompt(checkpoint), [1])
+    padded = attention_rows(model, prompt(checkpoint, padding=5), [1])
+    assert padded[:, :, :5].abs().max() == 0
+    torch.testing.assert_close(padded[:, :, 5:], plain, atol=1e-4, rtol=0)
+
+
+def test_layers_above_do_not_run_and_the_model_is_as_before(checkpoint):
+    model = load(checkpoint, "sdpa")
+    inputs = prompt(checkpoint)
+    with torch.no_grad():
+        before = model(**inputs).logits
+    ran = []
+    hooks = [
+        layer.mlp.register_forward_hook(lambda *_, number=number: ran.append(number))
+        for number, layer in enumerate(model.model.language_model.layers)
+    ]
+    attention_rows(model, inputs, [1])
+    assert ran == [0]
+    for hook in hooks:
+        hook.remove()
+    with torch.no_grad():
+        torch.testing.assert_close(model(**inputs).logits, before)
+    assert {layer.self_attn.config._attn_implementation for layer in model.model.language_model.layers} == {"sdpa"}
+
+
+def test_what_cannot_be_done_is_said(checkpoint):
+    model, inputs = load(checkpoint, "sdpa"), prompt(checkpoint)
+    with pytest.raises(ValueError, match="layer 2 does not exist: the model has 2"):
+        attention_rows(model, inputs, [2])
+    with pytest.raises(ValueError, match="one prompt at a time; the batch is 2"):
+        attention_rows(model, {"input_ids": inputs["input_ids"].repeat(2, 1)}, [0])
+    with pytest.raises(ValueError, match="no attention to be had from Linear"):
+        attention_rows(torch.nn.Linear(1, 1), inputs, [0])
