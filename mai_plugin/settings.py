@@ -6,26 +6,26 @@ Both harnesses and the command line go through `Settings.from_args`, so that an 
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from difflib import get_close_matches
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import yaml
 
+from mai_plugin import arguments
 from mai_plugin.core import answers
 from mai_plugin.core.prompts import Prompts, load_prompts
+from mai_plugin.core.records import Sparse
 from mai_plugin.core.strategies import Agree
 from mai_plugin.engines.base import ENGINES
 from mai_plugin.engines.urls import parse_base_urls
 from mai_plugin.resources import SHIPPED_MODELS, task_configs
 
-StrategyName = Literal["mutual_verification", "single", "transfer"]
+StrategyName = Literal["mutual_verification", "single", "transfer", "sparse_transfer", "speculative"]
 DEFAULT_PRESET = "MAI-Qwen3VL-2B-8B"
 AGREEMENTS: dict[str, Agree] = {"exact": answers.agree, "relaxed": answers.agree_relaxed}
 CONCURRENCY = {"transformers": 64, "vllm": 256, "openai": 64, "scripted": 64}
@@ -37,18 +37,21 @@ AUTO_BATCH_SIZE = 16
 
 # What each strategy can be told, beside COMMON.
 _PAIR = ("small", "large", "small_args", "large_args", "small_base_url", "large_base_url")
+_SPARSE = ("layer", "keep", "selector", "selector_args")
 _ARGS: dict[str, tuple[str, ...]] = {
-    "mutual_verification": (*_PAIR, "agreement"),
+    "mutual_verification": (*_PAIR, "agreement", "transfer", *_SPARSE),
     "single": ("model", "base_url", "prompt", "two_stage"),
     "transfer": (*_PAIR, "prompt"),
+    "sparse_transfer": (*_PAIR, "prompt", *_SPARSE),
+    "speculative": ("small", "large", "small_args", "large_args", "prompt", "two_stage"),
 }
 _COMMON = (
-    "preset", "engine", "engine_args", "device", "dtype", "batch_size", "image_format",
+    "strategy", "preset", "engine", "engine_args", "device", "dtype", "batch_size", "image_format",
     "prompts", "max_reasoning_tokens", "concurrency", "raw", "store", "reuse",
 )  # fmt: skip
-_EXAMPLE = '{"dtype":"bfloat16"}'
 _FROM_HARNESS = ("batch_size", "device")  # given by harnesses whether or not an engine has a use for them
 _LOAD_WEIGHTS = ("transformers", "vllm")
+_GIVE_ATTENTION = ("transformers", "scripted")  # and take an assistant
 _FOR_ENGINE = ("dtype", "image_format")  # handed on to the engine, which may refuse them
 
 
@@ -80,11 +83,14 @@ class Settings:
 
     Attributes:
         name: what results are filed under: the preset, or the models and the strategy.
-        strategy: `mutual_verification` (MAI), `single` or `transfer`.
-        models: role (`small` and `large`, or `model`) to model.
+        strategy: `mutual_verification` (MAI), `single`, `transfer`, `sparse_transfer` or `speculative`.
+        models: role (`small` and `large`, or `model`) to model.  Speculative decoding has one, with its assistant among
+            its arguments.
         engine: name of the engine that runs them.
-        prompt: `S`, `E` or `R` for `single`; `E` or `R`, what is transferred, for `transfer`.
-        two_stage: for `single`: ask again for the short answer, with the reasoning in context.
+        prompt: `S`, `E` or `R` for `single`; `E` or `R` for others: what is transferred, or decoded with an assistant.
+        two_stage: for `single` and `speculative`: ask again for the short answer, with the reasoning in context.
+        sparse: for `sparse_transfer`, and for MAI with `transfer=sparse`: what of the reasoning is handed on.
+        selector: what selects it where the engine gives no attention; None: the large model itself.
         prompts: wordings.
         agree: when two answers count as equal (`agreement`: `exact`, `relaxed`, or a function as `module:name`).
         max_reasoning_tokens: limit on E and R answers.
@@ -100,6 +106,8 @@ class Settings:
     engine: str = "transformers"
     prompt: str = "R"
     two_stage: bool = False
+    sparse: Sparse | None = None
+    selector: ModelSpec | None = None
     prompts: Prompts = field(default_factory=load_prompts)
     agree: Agree = answers.agree
     max_reasoning_tokens: int = 2048
@@ -112,26 +120,34 @@ class Settings:
     def from_args(cls, strategy: StrategyName, args: Mapping[str, Any]) -> Settings:
         """Check arguments, fill in a preset and defaults.
 
+        Args:
+            strategy: which one, unless `args` has its own `strategy`.
+            args: as a user types them.
+
         Raises:
             ValueError: one line that names the argument and the values it may take.
         """
         given = {key: value for key, value in args.items() if value is not None}
-        _refuse_keys(given)
+        arguments.refuse_keys(given)
+        strategy = _strategy(given, strategy)
         accepted = (*_ARGS[strategy], *_COMMON)
         for key in given:
             if key not in accepted:
-                hint = _did_you_mean(key, accepted)
+                hint = arguments.did_you_mean(key, accepted)
                 raise ValueError(f"unknown argument {key!r}{hint}; arguments are: {', '.join(accepted)}")
+        given.pop("strategy", None)
         preset_name = given.pop("preset", None)
         own_models = [key for key in ("small", "large", "model") if key in given]
         if preset_name is None and not own_models and strategy != "single":
             preset_name = DEFAULT_PRESET
         preset = _preset(str(preset_name), strategy) if preset_name is not None else {}
-        engine, own_engine = (_one_of(args, "engine", tuple(ENGINES), cls.engine) for args in (preset | given, preset))
+        engine, own_engine = (
+            arguments.one_of(args, "engine", tuple(ENGINES), cls.engine) for args in (preset | given, preset)
+        )
         engine_args = _preset_engine_args(preset, engine, own_engine)
         if engine != own_engine:
             preset = {key: value for key, value in preset.items() if not _is_for_engine(key, engine)}
-        merged = {**preset, **given, "engine_args": {**engine_args, **_mapping(given, "engine_args")}}
+        merged = {**preset, **given, "engine_args": {**engine_args, **arguments.mapping(given, "engine_args")}}
 
         roles = ("model",) if strategy == "single" else ("small", "large")
         missing = [role for role in roles if merged.get(role) is None]
@@ -139,29 +155,35 @@ class Settings:
             wanted = " and ".join(f"{role}=MODEL" for role in roles)
             raise ValueError(f"argument {missing[0]!r} is missing: give {wanted}, or preset=NAME")
         styles = ("S", "E", "R") if strategy == "single" else ("E", "R")
-        prompt = _one_of(merged, "prompt", styles, "S" if strategy == "single" else "R")
-        two_stage = _flag(merged, "two_stage")
+        prompt = arguments.one_of(merged, "prompt", styles, "S" if strategy == "single" else "R")
+        two_stage = arguments.flag(merged, "two_stage")
         if two_stage and prompt == "S":
             raise ValueError("argument two_stage=true needs prompt=E or prompt=R: S has no reasoning to read again")
+        sparse = _sparse(merged, strategy)
         shared, hints = _engine_args(merged)
         models = {}
         for role in roles:
-            own = {**_mapping(merged, f"{role}_args"), **_base_urls(merged, role, engine)}
-            models[role] = ModelSpec(_text(merged, role), {**shared, **own}, hints)
+            own = {**arguments.mapping(merged, f"{role}_args"), **_base_urls(merged, role, engine)}
+            models[role] = ModelSpec(arguments.text(merged, role), {**shared, **own}, hints)
+        name = _name(preset_name if not own_models else None, preset, strategy, models, prompt, two_stage)
+        if strategy == "speculative":
+            models = {"model": _assisted(**models, engine=engine)}
         return cls(
-            name=_name(preset_name if not own_models else None, preset, strategy, models, prompt, two_stage),
+            name=name + _sparse_suffix(given) if sparse else name,
             strategy=strategy,
             models=models,
             engine=engine,
             prompt=prompt,
             two_stage=two_stage,
-            prompts=load_prompts(_text(merged, "prompts") if "prompts" in merged else None),
+            sparse=sparse,
+            selector=_selector(merged, engine, hints) if sparse else None,
+            prompts=load_prompts(arguments.text(merged, "prompts") if "prompts" in merged else None),
             agree=agreement(str(merged.get("agreement", "exact"))),
-            max_reasoning_tokens=_positive(merged, "max_reasoning_tokens", cls.max_reasoning_tokens),
-            concurrency=_positive(merged, "concurrency", CONCURRENCY[engine]),
-            raw=_flag(merged, "raw"),
+            max_reasoning_tokens=arguments.positive(merged, "max_reasoning_tokens", cls.max_reasoning_tokens),
+            concurrency=arguments.positive(merged, "concurrency", CONCURRENCY[engine]),
+            raw=arguments.flag(merged, "raw"),
             store=_store(merged),
-            reuse=_flag(merged, "reuse", cls.reuse),
+            reuse=arguments.flag(merged, "reuse", cls.reuse),
         )
 
 
@@ -185,7 +207,7 @@ def _read_preset(name: str) -> dict[str, Any]:
     if not path.is_file():
         if path == Path(name):
             raise ValueError(f"preset {name!r}: no such file")
-        hint = _did_you_mean(name, preset_names())
+        hint = arguments.did_you_mean(name, preset_names())
         raise ValueError(f"unknown preset {name!r}{hint}; `mai presets` lists them; or give the path of a YAML file")
     try:
         preset = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -204,11 +226,11 @@ def _preset(name: str, strategy: StrategyName) -> dict[str, Any]:
         meant = "mai_single" if own == "single" else "mai_cascade and mai_transfer"
         raise ValueError(f"preset {name!r} is for strategy {own}, not for {strategy}: use it with {meant}")
     accepted = (*_ARGS[own], *_COMMON)
-    _refuse_keys(preset)
+    arguments.refuse_keys(preset)
     for key in preset:
         if key not in accepted:
             raise ValueError(f"preset {name!r}: unknown key {key!r}; it may hold: {', '.join(accepted)}")
-    # A pair's preset serves both of its strategies.
+    # A pair's preset serves all strategies of a pair.
     return {"own_strategy": own, **preset}
 
 
@@ -216,10 +238,11 @@ def _name(
     preset_name: str | None, preset: Mapping[str, Any], strategy: StrategyName, models: Mapping[str, ModelSpec],
     prompt: str, two_stage: bool,
 ) -> str:  # fmt: skip
-    if strategy == "single":
-        suffix = f"-{prompt}" + ("-S2" if two_stage else "")
-    elif strategy == "transfer":
-        suffix = f"-transfer-{prompt}"
+    if strategy in ("single", "speculative"):
+        speculative = "-speculative" if strategy == "speculative" else ""
+        suffix = f"{speculative}-{prompt}" + ("-S2" if two_stage else "")
+    elif strategy != "mutual_verification":
+        suffix = f"-{strategy.replace('_', '-')}-{prompt}"
     else:
         suffix = "-MAI"
     if preset_name is not None:
@@ -229,22 +252,78 @@ def _name(
     return "+".join(model.short_name for model in models.values()) + suffix
 
 
+def _strategy(given: Mapping[str, Any], default: StrategyName) -> StrategyName:
+    """The strategy that is asked for by `strategy=`, for which the harness's model stands else."""
+    chosen: Any = arguments.one_of(given, "strategy", get_args(StrategyName), default)
+    return cast(StrategyName, chosen)
+
+
+def _sparse(merged: Mapping[str, Any], strategy: StrategyName) -> Sparse | None:
+    """What sparse transfer hands on, if it is one."""
+    if strategy not in ("mutual_verification", "sparse_transfer"):
+        return None
+    asked = (
+        strategy == "sparse_transfer" or arguments.one_of(merged, "transfer", ("full", "sparse"), "full") == "sparse"
+    )
+    if not asked:
+        if useless := [key for key in _SPARSE if key in merged]:
+            raise ValueError(f"argument {useless[0]} is for sparse transfer: add transfer=sparse")
+        return None
+    default = Sparse()
+    return Sparse(arguments.layer(merged, "layer", default.layer), arguments.share(merged, "keep", default.keep))
+
+
+def _sparse_suffix(given: Mapping[str, Any]) -> str:
+    """What tells results of sparse transfers from others, where the rest of the name does not."""
+    suffix = "-sparse" if "transfer" in given else ""
+    return suffix + "".join(f"-{key}{given[name]}" for key, name in (("L", "layer"), ("keep", "keep")) if name in given)
+
+
+def _selector(merged: Mapping[str, Any], engine: str, hints: Mapping[str, Any]) -> ModelSpec | None:
+    """The model whose first layers select, where the engine itself cannot."""
+    if "selector" in merged:
+        dtype = {"dtype": merged["dtype"]} if "dtype" in merged else {}
+        args = {**dtype, **arguments.mapping(merged, "selector_args")}
+        return ModelSpec(arguments.text(merged, "selector"), args, hints)
+    if "selector_args" in merged:
+        raise ValueError("argument selector_args needs selector=MODEL")
+    if engine not in _GIVE_ATTENTION:
+        raise ValueError(
+            f"sparse transfer needs the large model's attention, which engine={engine} does not give: add "
+            f"selector={merged['large'] if engine == 'vllm' else 'CHECKPOINT'}, whose first layers are then loaded "
+            "with transformers beside it; or engine=transformers"
+        )
+    return None
+
+
+def _assisted(small: ModelSpec, large: ModelSpec, engine: str) -> ModelSpec:
+    """The large model with the small one as its assistant."""
+    if engine not in _GIVE_ATTENTION:
+        raise ValueError(
+            f"strategy=speculative is transformers' assisted generation, not to be had with engine={engine}: "
+            "choose engine=transformers"
+        )
+    if engine == "scripted":
+        return large
+    return replace(large, args={**large.args, "assistant_model": small.source, "assistant_args": dict(small.args)})
+
+
 def _engine_args(merged: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments for the engine, and hints that it may not have a use for: what a harness gives in any case."""
     hints = {key: merged[key] for key in _FROM_HARNESS if key in merged}
     if hints.get("batch_size") in ("auto", "auto:1"):
         hints["batch_size"] = AUTO_BATCH_SIZE
     if "batch_size" in hints:
-        hints["batch_size"] = _positive(hints, "batch_size", 1)
+        hints["batch_size"] = arguments.positive(hints, "batch_size", 1)
     args = {key: merged[key] for key in _FOR_ENGINE if key in merged}
-    return {**args, **_mapping(merged, "engine_args")}, hints
+    return {**args, **arguments.mapping(merged, "engine_args")}, hints
 
 
 def _preset_engine_args(preset: Mapping[str, Any], engine: str, own: str) -> dict[str, Any]:
     """A preset's arguments for an engine: those under its name, or all of them where they are for its `own` engine."""
-    args = _mapping(preset, "engine_args")
+    args = arguments.mapping(preset, "engine_args")
     if args and set(args) <= set(ENGINES):
-        return _mapping(args, engine)
+        return arguments.mapping(args, engine)
     return args if engine == own else {}
 
 
@@ -265,60 +344,6 @@ def _base_urls(merged: Mapping[str, Any], role: str, engine: str) -> dict[str, t
     if engine != "openai" and key in merged:
         raise ValueError(f"argument {key} needs engine=openai; the engine is {engine}")
     return {"base_url": parse_base_urls(merged[key], key)} if key in merged else {}
-
-
-def _refuse_keys(args: Mapping[str, Any]) -> None:
-    """No API key among arguments: a harness writes them into its results.  The value is not repeated."""
-    for key, value in args.items():
-        if str(key).endswith("api_key") or (str(key).endswith("_args") and "api_key" in str(value)):
-            raise ValueError(f"argument {key} holds an API key: give it as OPENAI_API_KEY in the environment instead")
-
-
-def _mapping(args: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = args.get(key, {})
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError as error:
-            raise ValueError(f"argument {key}={value!r} is not JSON ({error}); write it as {_EXAMPLE}") from error
-    if not isinstance(value, Mapping):
-        raise ValueError(f"argument {key}={value!r} must be a JSON object such as {_EXAMPLE}")
-    return dict(value)
-
-
-def _one_of(args: Mapping[str, Any], key: str, values: tuple[str, ...], default: str) -> str:
-    value = str(args.get(key, default))
-    if value not in values:
-        raise ValueError(f"argument {key}={value!r}{_did_you_mean(value, values)}; it may be: {', '.join(values)}")
-    return value
-
-
-def _text(args: Mapping[str, Any], key: str) -> str:
-    value = args[key]
-    if isinstance(value, int | float):  # a harness may have read a name of digits as a number
-        value = str(value)
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"argument {key}={value!r} must be a name or a path")
-    return value
-
-
-def _positive(args: Mapping[str, Any], key: str, default: int) -> int:
-    value = args.get(key, default)
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        number = 0
-    if number < 1 or str(number) != str(value):
-        raise ValueError(f"argument {key}={value!r} must be a whole number, at least 1")
-    return number
-
-
-def _flag(args: Mapping[str, Any], key: str, default: bool = False) -> bool:
-    value = args.get(key, default)
-    flags = {"true": True, "false": False, "1": True, "0": False}
-    if str(value).lower() not in flags:
-        raise ValueError(f"argument {key}={value!r} must be true or false")
-    return flags[str(value).lower()]
 
 
 def agreement(name: str) -> Agree:
@@ -356,10 +381,5 @@ def _store(args: Mapping[str, Any]) -> Path | None:
         return None
     if "store" not in args:
         return Settings.store
-    path = Path(_text(args, "store")).expanduser()
+    path = Path(arguments.text(args, "store")).expanduser()
     return path if path.suffix in (".sqlite", ".db") else path / STORE_FILE
-
-
-def _did_you_mean(word: str, known: list[str] | tuple[str, ...]) -> str:
-    close = get_close_matches(word.casefold(), {name.casefold(): name for name in known}, 1)
-    return f" (did you mean {next(name for name in known if name.casefold() == close[0])!r}?)" if close else ""

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from mai_plugin.core import answers
+from mai_plugin.core.records import Sparse
 from mai_plugin.resources import SHIPPED_MODELS
-from mai_plugin.settings import AUTO_BATCH_SIZE, Settings, preset_names, preset_strategy
+from mai_plugin.settings import AUTO_BATCH_SIZE, ModelSpec, Settings, preset_names, preset_strategy
 
 
 def cascade(**args: object) -> Settings:
@@ -48,6 +49,47 @@ def test_names_tell_models_and_strategy() -> None:
     assert Settings.from_args("single", {"model": "org/M", "prompt": "R", "two_stage": True}).name == "M-R-S2"
     assert Settings.from_args("single", {"preset": "tiny-large-S", "prompt": "R"}).name == "tiny-large-S-R"
     assert cascade(preset="MAI-tiny", large="org/L").name == "mai-tiny-small+L-MAI"
+    assert cascade(preset="MAI-tiny", strategy="transfer").name == "MAI-tiny-transfer-R"
+    assert cascade(preset="MAI-tiny", strategy="sparse_transfer").name == "MAI-tiny-sparse-transfer-R"
+    assert cascade(preset="MAI-tiny", strategy="sparse_transfer", layer=2).name == "MAI-tiny-sparse-transfer-R-L2"
+    assert cascade(preset="MAI-tiny", transfer="sparse").name == "MAI-tiny-sparse"
+    assert cascade(**pair, transfer="sparse", layer=0.5, keep=0.9).name == "Small-2B+Large-8B-MAI-sparse-L0.5-keep0.9"
+    assert cascade(preset="MAI-tiny", strategy="speculative").name == "MAI-tiny-speculative-R"
+    assert cascade(**pair, strategy="speculative", two_stage=True).name == "Small-2B+Large-8B-speculative-R-S2"
+
+
+def test_sparse_transfer() -> None:
+    assert cascade().sparse is None
+    settings = cascade(transfer="sparse")
+    assert (settings.sparse, settings.selector) == (Sparse(16 / 36, 0.8), None)
+    settings = cascade(strategy="sparse_transfer", layer="16", keep="1")
+    assert settings.sparse == Sparse(16, 1.0)
+    assert isinstance(settings.sparse.layer, int)
+    assert cascade(transfer="sparse", layer="0.25").sparse == Sparse(0.25)
+    settings = cascade(
+        transfer="sparse",
+        engine="vllm",
+        selector="mai-tiny-large",
+        dtype="bfloat16",
+        selector_args='{"device":"cuda:1"}',
+    )
+    assert settings.selector == ModelSpec("mai-tiny-large", {"dtype": "bfloat16", "device": "cuda:1"})
+
+
+def test_a_sparse_preset_serves_the_other_strategies_too(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("strategy: mutual_verification\nsmall: a\nlarge: b\ntransfer: sparse\nlayer: 3\n")
+    assert cascade(preset=str(file)).sparse == Sparse(3)
+    assert cascade(preset=str(file)).name == "mine"
+    assert cascade(preset=str(file), layer=4).name == "mine-L4"
+    assert Settings.from_args("transfer", {"preset": str(file)}).sparse is None
+
+
+def test_the_assistant_of_speculative_decoding_is_an_argument_of_the_large_model() -> None:
+    settings = cascade(preset="MAI-tiny", strategy="speculative", small_args={"device": "cpu"}, dtype="float32")
+    (model,) = settings.models.values()
+    assert (model.name, model.args["assistant_model"]) == ("mai-tiny-large", str(SHIPPED_MODELS["mai-tiny-small"]))
+    assert model.args["assistant_args"] == {"dtype": "float32", "num_threads": 1, "device": "cpu"}
 
 
 def test_engine_arguments_are_merged() -> None:
@@ -128,6 +170,22 @@ WRONG = [
     ({"engine": "openai", "small_base_url": "http://a/v1"}, "argument 'large_base_url' is missing"),
     ({"engine": "openai", "small_base_url": "http://a/v1", "large_base_url": "b"}, "argument large_base_url: 'b' is no URL"),
     ({"small_base_url": "http://a/v1"}, "argument small_base_url needs engine=openai; the engine is transformers"),
+    ({"strategy": "spares_transfer"}, r"argument strategy='spares_transfer' \(did you mean 'sparse_transfer'\?\); it may be: mutual_verification, single"),
+    ({"transfer": "some"}, "argument transfer='some'; it may be: full, sparse"),
+    ({"layer": 3}, "argument layer is for sparse transfer: add transfer=sparse"),
+    ({"transfer": "sparse", "layer": -1}, "argument layer=-1 must be a layer's number, counted from 0, or a share of the depth such as 0.44"),
+    ({"transfer": "sparse", "layer": 1.5}, "argument layer=1.5 must be"),
+    ({"transfer": "sparse", "layer": "last"}, "argument layer='last' must be"),
+    ({"transfer": "sparse", "layer": True}, "argument layer=True must be"),
+    ({"transfer": "sparse", "keep": 0}, "argument keep=0 must be a number above 0 and at most 1"),
+    ({"transfer": "sparse", "keep": 80}, "argument keep=80 must be a number above 0 and at most 1"),
+    ({"transfer": "sparse", "keep": "nan"}, "argument keep='nan' must be a number above 0 and at most 1"),
+    ({"transfer": "sparse", "engine": "vllm"}, "engine=vllm does not give: add selector=Qwen/Qwen3-VL-8B-Instruct, whose first layers"),
+    ({"strategy": "sparse_transfer", "engine": "openai", "small_base_url": "http://a/v1", "large_base_url": "http://b/v1"}, "add selector=CHECKPOINT"),
+    ({"transfer": "sparse", "selector_args": "{}"}, "argument selector_args needs selector=MODEL"),
+    ({"strategy": "speculative", "engine": "vllm"}, "strategy=speculative is transformers' assisted generation, not to be had with engine=vllm"),
+    ({"strategy": "speculative", "agreement": "relaxed"}, "unknown argument 'agreement'"),
+    ({"strategy": "speculative", "prompt": "S"}, "argument prompt='S'; it may be: E, R"),
     ({"base_url": "http://a/v1"}, r"unknown argument 'base_url' \(did you mean"),
 ]  # fmt: skip
 

@@ -14,6 +14,7 @@ import numpy as np
 from mai_plugin.analysis.runs import Run, Sample
 from mai_plugin.analysis.scores import ScoredRun, TaskScore
 from mai_plugin.analysis.stats import interval
+from mai_plugin.core.records import total_details
 
 PAPER_ORDER = ("pope", "mmmu", "mmbench", "chartqa", "infovqa", "realworldqa")
 ROLES = ("small", "large", "model")
@@ -145,7 +146,8 @@ class TaskResult:
         """Role to the spread of the time to first token of its calls."""
         found: defaultdict[str, list[float]] = defaultdict(list)
         for call in self._calls():
-            found[call.role].append(call.completion.ttft_s)
+            if call.stage != "select":  # which writes no token
+                found[call.role].append(call.completion.ttft_s)
         return {role: spread for role in ROLES if (spread := Spread.of(found[role]))}
 
     @property
@@ -162,6 +164,11 @@ class TaskResult:
     def cut_reasoning(self) -> int:
         """E and R texts that the token limit cut."""
         return sum(call.truncated for call in self._calls() if call.stage in ("E", "R"))
+
+    @cached_property
+    def details(self) -> dict[str, int]:
+        """Sums of the counts that only some calls have: see `Completion`."""
+        return total_details(call.completion for call in self._calls())
 
     def _calls(self) -> Iterable[Any]:
         return (call for sample in self.samples for call in sample.calls)
@@ -189,6 +196,7 @@ class TaskResult:
             "failed": self.failed,
             "no_answer": self.no_answer,
             "cut_reasoning": self.cut_reasoning,
+            **self.details,
         }
 
 
@@ -238,14 +246,21 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
 
 
 def form(run: Run) -> str:
-    """How its questions were asked: `S`, `E`, `R`, `E-S2`, `R-S2`, `transfer-E`, `transfer-R` or `MAI`."""
+    """How its questions were asked.
+
+    `S`, `E`, `R`, `E-S2`, `R-S2`, the latter four also behind `speculative-`; `transfer-E`, `transfer-R`, also behind
+    `sparse-`; `MAI` or `MAI-sparse`.
+    """
     if run.strategy == "mutual_verification":
-        return "MAI"
+        return "MAI-sparse" if run.settings.get("sparse") else "MAI"
     stages = {call.stage for sample in run.samples.values() for call in sample.calls}
     asked = next((stage for stage in ("R", "E", "S") if stage in stages), "")
-    if run.strategy == "transfer":
-        return f"transfer-{asked}" if asked else "transfer"
-    return f"{asked}-S2" if "final" in stages else asked or run.strategy
+    if run.strategy in ("transfer", "sparse_transfer"):
+        return "-".join((*run.strategy.split("_"), *filter(None, (asked,))))
+    asked = f"{asked}-S2" if "final" in stages else asked
+    if run.strategy == "speculative":
+        return "-".join(filter(None, ("speculative", asked)))
+    return asked or run.strategy
 
 
 def models(run: Run) -> dict[str, str]:

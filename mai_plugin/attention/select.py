@@ -19,7 +19,7 @@ class Selection:
 
     text: str
     kept_tokens: int
-    reasoning_tokens: int
+    full_tokens: int
 
 
 def select(

@@ -5,6 +5,7 @@ All records are frozen.  `Usage` adds, so that the cost of any set of calls is t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -134,8 +135,8 @@ class Completion:
         logprob: summed log-probability of the written tokens, where the engine has it.
         reused: taken from the call store instead of being made; the times are those it was made with.
         call_id: its row in the call store, None where there is none.
-        details: counts that only some calls have.  Of a selection `reasoning_tokens` and of them `kept_tokens`; of
-            speculative decoding `drafted_tokens` and of them `accepted_tokens`.
+        details: counts that only some calls have.  Of a selection `full_tokens`, those of the whole reasoning, and of
+            them `kept_tokens`; of speculative decoding `drafted_tokens` and of them `accepted_tokens`.
     """
 
     text: str
@@ -213,6 +214,14 @@ class Outcome:
     def usage(self, role: str | None = None) -> Usage:
         """Token counts of all calls, or of one model's."""
         return total(call.usage for call in self.calls if role in (None, call.role))
+
+
+def total_details(completions: Iterable[Completion]) -> dict[str, int]:
+    """The sums of the counts that only some calls have, see `Completion`."""
+    sums: Counter[str] = Counter()
+    for done in completions:
+        sums.update(done.details)
+    return dict(sums)
 
 
 def total(usages: Iterable[Usage]) -> Usage:

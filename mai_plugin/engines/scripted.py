@@ -68,6 +68,7 @@ class ScriptedEngine:
             e2e_s=seconds,
             finish_reason=fields.get("finish_reason", "stop"),
             logprob=fields.get("logprob"),
+            details=fields.get("details", {}),
         )
 
     def close(self) -> None:

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    AutoModelForImageTextToText,
-    AutoProcessor,
-    GenerationConfig,
-    StoppingCriteria,
-    StoppingCriteriaList,
-)
+from transformers import StoppingCriteria, StoppingCriteriaList
 
-from mai_plugin.core.records import Completion, Request
+from mai_plugin.attention.select import select
+from mai_plugin.core.records import Completion, Request, Sparse
+from mai_plugin.engines import checkpoint
 from mai_plugin.engines.base import EngineError, hf_messages
+from mai_plugin.engines.speculative import Assistant
 
 
 @dataclass(eq=False)
@@ -57,6 +52,9 @@ class TransformersEngine:
         attn_implementation: as in `from_pretrained`.
         min_pixels, max_pixels: limits on the size that the processor scales an image to; default: the model's own.
         revision, trust_remote_code: as in `from_pretrained`.
+        assistant_model: a small model that drafts for this one, see `speculative`; then `batch_size` is 1.
+        assistant_args: its `device`, `dtype` and the like, where they are others than this model's.
+        only_selects: load the first layers only, as many as such a selection needs; nothing can be generated.
 
     Raises:
         ValueError: the model cannot be loaded, or an argument does not fit it.
@@ -75,9 +73,10 @@ class TransformersEngine:
         max_pixels: int | None = None,
         revision: str | None = None,
         trust_remote_code: bool = False,
+        assistant_model: str | None = None,
+        assistant_args: Mapping[str, Any] | None = None,
+        only_selects: Sparse | None = None,
     ) -> None:
-        if dtype not in ("auto", "float32", "bfloat16", "float16"):
-            raise ValueError(f"dtype {dtype!r} must be one of auto, float32, bfloat16, float16")
         counts = {
             "batch_size": batch_size,
             "num_threads": num_threads,
@@ -89,35 +88,31 @@ class TransformersEngine:
                 raise ValueError(f"{key} {count!r} must be a whole number, at least 1")
         if num_threads:
             torch.set_num_threads(num_threads)
-        if _is_path(model) and not Path(model).expanduser().is_dir():
-            raise ValueError(f"model {model!r}: no such folder; give a checkpoint folder or a name on the Hub")
         self.name = model
-        self.batch_size = batch_size
-        self.device = default_device() if device in (None, "cuda") else device
+        self.batch_size = 1 if assistant_model else batch_size  # transformers drafts for one prompt at a time
+        self.device = checkpoint.default_device() if device in (None, "cuda") else device
         source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
-        path = str(Path(model).expanduser()) if _is_path(model) else model
-        try:
-            self.processor = AutoProcessor.from_pretrained(path, **source)
-            placed = {} if self.device == "cpu" else {"device_map": self.device}
-            self.model = AutoModelForImageTextToText.from_pretrained(
-                path, dtype=dtype, attn_implementation=attn_implementation, **placed, **source
-            ).eval()
-        except Exception as error:
-            # A damaged file, a missing device or a foreign model makes the libraries raise whatever they like.
-            reason = next((line for line in str(error).splitlines() if line.strip()), "")
-            kind = type(error).__name__
-            advice = "" if _is_path(model) else "; without access to the Hub, give a checkpoint folder"
-            raise ValueError(
-                f"model {model!r} could not be loaded with transformers: {kind}: {reason}{advice}"
-            ) from error
-        self.tokenizer = self.processor.tokenizer
-        _limit_pixels(self.processor, min_pixels, max_pixels)
-        self.context = int(self.model.config.get_text_config().max_position_embeddings)
-        self.end_tokens, self.pad_token = _special_tokens(self.model, self.tokenizer)
-        # Whatever sampling a checkpoint suggests is put aside: generate() takes what it is not given from here.
-        self.model.generation_config = GenerationConfig(
-            do_sample=False, eos_token_id=sorted(self.end_tokens), pad_token_id=self.pad_token
+        self.processor = checkpoint.load_processor(model, **source)
+        self.model = checkpoint.load_model(
+            model,
+            device=self.device,
+            dtype=dtype,
+            attn_implementation=attn_implementation,
+            first_layers=(lambda depth: only_selects.layer_of(depth) + 1) if only_selects else None,
+            **source,
         )
+        self.depth = checkpoint.read_depth(model, **source)
+        self.only_selects = only_selects
+        self.tokenizer = self.processor.tokenizer
+        checkpoint.limit_pixels(self.processor, min_pixels, max_pixels)
+        self.context = int(self.model.config.get_text_config().max_position_embeddings)
+        self.assistant: Assistant | None = None
+        if not only_selects:
+            self.end_tokens, self.pad_token = checkpoint.decode_greedily(self.model, self.tokenizer)
+            if assistant_model:
+                self.assistant = Assistant(
+                    assistant_model, {**source, "dtype": dtype, **(assistant_args or {})}, self.model, self.device
+                )
         self._waiting: deque[_Job] = deque()
         self._preparing = 0
         self._loop_task: asyncio.Task[None] | None = None
@@ -130,6 +125,8 @@ class TransformersEngine:
         """Answer one request; see `Engine.generate`."""
         if self._closed.is_set():
             raise EngineError(f"the engine of {self.name} is closed")
+        if self.only_selects and not request.sparse:
+            raise EngineError(f"of {self.name} only the first layers are loaded: it selects, and cannot write")
         loop = asyncio.get_running_loop()
         arrived = time.perf_counter()
         self._preparing += 1
@@ -232,7 +229,7 @@ class TransformersEngine:
             return
         try:
             with torch.inference_mode():
-                self._generate(batch, loop)
+                self._work(batch[0])(batch, loop)
         except Exception as error:
             if len(batch) > 1 and not self._closed.is_set():
                 torch.cuda.empty_cache() if torch.cuda.is_available() else None
@@ -243,13 +240,60 @@ class TransformersEngine:
             failed = EngineError(f"{self.name} failed on {batch[0].prompt_tokens} prompt tokens: {reason}")
             loop.call_soon_threadsafe(_fail, batch[0].done, failed)
 
-    def _generate(self, batch: list[_Job], loop: asyncio.AbstractEventLoop) -> None:
-        inputs = collate([job.inputs for job in batch], self.pad_token)
+    def _work(self, job: _Job) -> Callable[[list[_Job], asyncio.AbstractEventLoop], None]:
+        """What is to be done with a batch that begins with this request."""
+        if job.request.sparse:
+            return self._select
+        return self._generate_assisted if self.assistant else self._generate
+
+    def _on_device(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         device = self.model.device
-        inputs = {
+        return {
             key: value.to(device, dtype=self.model.dtype) if value.is_floating_point() else value.to(device)
             for key, value in inputs.items()
         }
+
+    def _select(self, batch: list[_Job], loop: asyncio.AbstractEventLoop) -> None:
+        """Selections, one by one: each is a prefill of some layers, which fills the device by itself."""
+        for job in batch:
+            sparse = job.request.sparse
+            assert sparse is not None
+            layer = sparse.layer_of(self.depth)
+            inputs = self._on_device(job.inputs)
+            kept = select(self.model, self.processor, job.request.messages, inputs, layer, sparse.keep)
+            seconds = time.perf_counter() - job.arrived
+            completion = Completion(
+                text=kept.text,
+                prompt_tokens=job.prompt_tokens,
+                ttft_s=seconds,
+                e2e_s=seconds,
+                details={"full_tokens": kept.full_tokens, "kept_tokens": kept.kept_tokens},
+            )
+            loop.call_soon_threadsafe(_succeed, job.done, completion)
+
+    def _generate_assisted(self, batch: list[_Job], loop: asyncio.AbstractEventLoop) -> None:
+        assert self.assistant is not None
+        (job,) = batch
+        closing = StoppingCriteriaList([_Closing(self._closed)])
+        written = self.assistant.write(
+            self._on_device(job.inputs), max_new_tokens=job.max_tokens, stopping_criteria=closing
+        )
+        stopped = bool(written.tokens) and written.tokens[-1] in self.end_tokens
+        if self._closed.is_set():
+            return
+        completion = Completion(
+            text=self.tokenizer.decode(written.tokens, skip_special_tokens=True),
+            prompt_tokens=job.prompt_tokens,
+            output_tokens=len(written.tokens),
+            ttft_s=written.first_token_s - job.arrived,
+            e2e_s=time.perf_counter() - job.arrived,
+            finish_reason="stop" if stopped else "length",
+            details={"drafted_tokens": written.drafted_tokens, "accepted_tokens": written.accepted_tokens},
+        )
+        loop.call_soon_threadsafe(_succeed, job.done, completion)
+
+    def _generate(self, batch: list[_Job], loop: asyncio.AbstractEventLoop) -> None:
+        inputs = self._on_device(collate([job.inputs for job in batch], self.pad_token))
         watch = _Watch(self, batch, loop, inputs["input_ids"].shape[1])
         self.model.generate(
             **inputs,
@@ -292,9 +336,17 @@ class _Watch(StoppingCriteria):  # type: ignore[misc]
         return torch.tensor(ended, device=input_ids.device)
 
 
-def default_device() -> str:
-    """The GPU of this rank (`LOCAL_RANK`) if there is one, else the CPU."""
-    return f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+class _Closing(StoppingCriteria):  # type: ignore[misc]
+    """Stops at the next token once the engine is closed.
+
+    Of drafts this may be asked before they are verified, so it must not look at the tokens.
+    """
+
+    def __init__(self, closed: threading.Event) -> None:
+        self.closed = closed
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        return torch.full((input_ids.shape[0],), self.closed.is_set(), device=input_ids.device)
 
 
 def collate(rows: Sequence[dict[str, torch.Tensor]], pad_token: int) -> dict[str, torch.Tensor]:
@@ -325,32 +377,6 @@ def collate(rows: Sequence[dict[str, torch.Tensor]], pad_token: int) -> dict[str
         else:
             batch[key] = torch.cat([row[key] for row in have])
     return batch
-
-
-def _is_path(model: str) -> bool:
-    return model.startswith((".", "/", "~")) or Path(model).exists() or model.count("/") > 1
-
-
-def _special_tokens(model: Any, tokenizer: Any) -> tuple[set[int], int]:
-    """The tokens that end a turn, and the token to pad with."""
-    ends = model.generation_config.eos_token_id
-    end_tokens = set(ends if isinstance(ends, list) else [ends]) - {None}
-    if not end_tokens:
-        end_tokens = {tokenizer.eos_token_id} - {None}
-    if not end_tokens:
-        raise ValueError("the checkpoint names no end-of-turn token (eos_token_id)")
-    pad = tokenizer.pad_token_id
-    return end_tokens, int(pad if pad is not None else min(end_tokens))
-
-
-def _limit_pixels(processor: Any, min_pixels: int | None, max_pixels: int | None) -> None:
-    if min_pixels is None and max_pixels is None:
-        return
-    size = dict(getattr(processor.image_processor, "size", None) or {})
-    if not {"shortest_edge", "longest_edge"} <= size.keys():
-        raise ValueError("min_pixels and max_pixels do not apply: this model's processor has no limits on pixels")
-    limits = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
-    processor.image_processor.size = {**size, **{key: value for key, value in limits.items() if value is not None}}
 
 
 def _succeed(future: asyncio.Future[Completion], completion: Completion) -> None:

@@ -57,10 +57,7 @@ def settings_for(args: Mapping[str, Any]) -> tuple[Settings, int]:
     default: StrategyName = "single" if "model" in given else "mutual_verification"
     if "preset" in given:
         default = preset_strategy(str(given["preset"]))
-    strategy = given.pop("strategy", default)
-    if strategy not in ("mutual_verification", "single", "transfer"):
-        raise ValueError(f"argument strategy={strategy!r}; it may be: mutual_verification, single, transfer")
-    return Settings.from_args(strategy, given), limit
+    return Settings.from_args(default, given), limit
 
 
 def described(settings: Settings, max_new_tokens: int) -> dict[str, Any]:

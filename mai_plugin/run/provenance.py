@@ -8,6 +8,7 @@ import re
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -34,15 +35,19 @@ def describe_settings(settings: Settings, identities: Mapping[str, str]) -> dict
     agree = settings.agree
     names = {function: name for name, function in AGREEMENTS.items()}
     module, name = (getattr(agree, attribute, type(agree).__name__) for attribute in ("__module__", "__qualname__"))
+    models = {**settings.models, **({"selector": settings.selector} if settings.selector else {})}
+    described = {
+        role: {
+            "name": model.name,
+            "identity": identities[role],
+            "args": without_secrets({**model.hints, **model.args}),
+        }
+        for role, model in models.items()
+    }
+    selector = described.pop("selector", None)
     return {
-        "models": {
-            role: {
-                "name": model.name,
-                "identity": identities[role],
-                "args": without_secrets({**model.hints, **model.args}),
-            }
-            for role, model in settings.models.items()
-        },
+        "models": described,
+        "sparse": settings.sparse and {**asdict(settings.sparse), "selector": selector},
         "engine": settings.engine,
         "strategy": settings.strategy,
         "prompt": settings.prompt,

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -19,26 +20,30 @@ from mai_plugin.core.agent import Agent, Generate
 from mai_plugin.core.question import Question
 from mai_plugin.core.records import Message, Outcome, Style
 from mai_plugin.core.strategies import Strategy
-from mai_plugin.engines.base import Engine, Model, close_engines, load_engines
+from mai_plugin.engines.base import Engine, Model, close_engines, load_engine, load_engines
 from mai_plugin.run.identity import model_identity
 from mai_plugin.run.open_run import OpenRun
 from mai_plugin.run.provenance import new_run_id
 from mai_plugin.run.recorder import Recorder
 from mai_plugin.run.runner import Failure, Item, Result, run
 from mai_plugin.run.summary import Summary
-from mai_plugin.settings import Settings
+from mai_plugin.settings import ModelSpec, Settings
 
 log = logging.getLogger("mai_plugin")
 
 
 def build_strategy(settings: Settings, agents: dict[str, Agent]) -> Strategy:
     """The strategy that the settings name, bound to its models."""
+    select = agents["selector"].select if settings.sparse else None
     if settings.strategy == "mutual_verification":
         small, large = agents["small"], agents["large"]
-        return partial(strategies.mutual_verification, small=small, large=large, agree=settings.agree)
+        return partial(strategies.mutual_verification, small=small, large=large, agree=settings.agree, select=select)
     style: Style = "E" if settings.prompt == "E" else "R"
     if settings.strategy == "transfer":
         return partial(strategies.transfer, reasoner=agents["small"], answerer=agents["large"], style=style)
+    if select:
+        small, large = agents["small"], agents["large"]
+        return partial(strategies.sparse_transfer, reasoner=small, answerer=large, select=select, style=style)
     if settings.two_stage:
         return partial(strategies.two_stage, model=agents["model"], style=style)
     ask = {"S": strategies.simple, "E": strategies.explain, "R": strategies.reason}[settings.prompt]
@@ -52,6 +57,9 @@ class Session:
         settings: what to load and how to answer.
         engines: role to engine, to use engines that are loaded already; they are closed with the session.
 
+    Attributes:
+        agents: role to model, as strategies see them.
+
     Raises:
         ValueError: a model cannot be loaded, or the call store cannot be opened.
     """
@@ -63,15 +71,13 @@ class Session:
         self._identities: dict[str, str] = {}
         generate: dict[str, Generate] = {}
         try:
-            missing = {role: Model(model.source, model.args, model.hints)
-                       for role, model in settings.models.items() if role not in self.engines}  # fmt: skip
-            self.engines.update(load_engines(settings.engine, missing) if missing else {})
-            for role, model in settings.models.items():
+            self._load()
+            for role, (name, model) in self._loaded().items():
                 engine = self.engines[role]
                 generate[role] = engine.generate
                 if self.recorder:
-                    self._identities[role] = model_identity(settings.engine, model, engine)
-                    generate[role] = self.recorder.keeping(engine, settings.engine, self._identities[role])
+                    self._identities[role] = model_identity(name, model, engine)
+                    generate[role] = self.recorder.keeping(engine, name, self._identities[role])
         except BaseException:
             close_engines(self.engines)
             if self.recorder:
@@ -79,16 +85,36 @@ class Session:
             raise
         if self.recorder:
             log.info("mai: calls are kept in %s", self.recorder.store.path.absolute())
-        agents = {
+        self.agents = {
             role: Agent(role, generate[role], settings.prompts, settings.max_reasoning_tokens)
             for role in settings.models
         }
-        self.strategy = build_strategy(settings, agents)
+        if settings.sparse:  # by whatever engine, it is the large model that selects
+            selects = generate.get("selector", generate["large"])
+            self.agents["selector"] = replace(self.agents["large"], generate=selects, sparse=settings.sparse)
+        self.strategy = build_strategy(settings, self.agents)
         self._unknown_requests: set[str] = set()
         self._saying = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mai-loop", daemon=True)
         self._thread.start()
+
+    def _loaded(self) -> dict[str, tuple[str, ModelSpec]]:
+        """Role to the name of its engine and its model."""
+        loaded = {role: (self.settings.engine, model) for role, model in self.settings.models.items()}
+        if self.settings.selector:
+            loaded["selector"] = ("transformers", self.settings.selector)
+        return loaded
+
+    def _load(self) -> None:
+        """Load what is not there yet."""
+        missing = {role: Model(model.source, model.args, model.hints)
+                   for role, (_, model) in self._loaded().items() if role not in self.engines}  # fmt: skip
+        if selector := missing.pop("selector", None):
+            # Before the others: vLLM takes what memory it finds free.
+            args = {**selector.args, "only_selects": self.settings.sparse}
+            self.engines["selector"] = load_engine("transformers", selector.name, args, selector.hints)
+        self.engines.update(load_engines(self.settings.engine, missing) if missing else {})
 
     def question(self, id: str, messages: Sequence[Message], max_new_tokens: int) -> Question:
         """Build a question; says once per task if the table of requests for brevity does not know its prompt."""

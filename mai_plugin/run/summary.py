@@ -7,8 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mai_plugin.core.records import Outcome, Usage, total
+from mai_plugin.core.records import Outcome, Usage, total, total_details
 from mai_plugin.run.runner import Failure, Result
+
+SHARES = {
+    ("kept_tokens", "full_tokens"): "reasoning tokens handed on",
+    ("accepted_tokens", "drafted_tokens"): "drafted tokens accepted",
+}
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,7 @@ class Summary:
         no_answer: questions whose final text states no answer; they are handed to the scorer as they stand.
         cut_reasoning: E or R texts that the token limit cut.
         reused: what of `usage` was taken from the call store: if any, `wall_s` says nothing about speed.
+        details: sums of the counts that only some calls have, see `Completion`.
     """
 
     questions: int
@@ -34,6 +40,7 @@ class Summary:
     no_answer: int = 0
     cut_reasoning: int = 0
     reused: Usage = field(default_factory=Usage)
+    details: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, results: Sequence[Result], wall_s: float) -> Summary:
@@ -50,6 +57,7 @@ class Summary:
             no_answer=sum(not outcome.answered for outcome in outcomes),
             cut_reasoning=sum(call.truncated for call in calls if call.stage in ("E", "R")),
             reused=total(call.usage for call in calls if call.completion.reused),
+            details=total_details(call.completion for call in calls),
         )
 
     @classmethod
@@ -70,6 +78,7 @@ class Summary:
             no_answer=sum(part.no_answer for part in parts),
             cut_reasoning=sum(part.cut_reasoning for part in parts),
             reused=sum((part.reused for part in parts), Usage()),
+            details=dict(sum((Counter(part.details) for part in parts), Counter())),
         )
 
     def as_metrics(self) -> dict[str, float]:
@@ -82,7 +91,7 @@ class Summary:
             metrics[f"{role}_output_tokens"] = usage.output_tokens
             metrics[f"{role}_reasoning_tokens"] = usage.reasoning_tokens
         notes = {"no_answer": self.no_answer, "cut_reasoning": self.cut_reasoning, "reused_calls": self.reused.calls}
-        return {**metrics, **notes}
+        return {**metrics, **notes, **self.details}
 
     @property
     def made_tokens(self) -> int:
@@ -99,6 +108,9 @@ class Summary:
             "failed": self.failed, "state no answer": self.no_answer, "reasonings cut by the limit": self.cut_reasoning,
         }  # fmt: skip
         notes = "".join(f"; {count:,} {what}" for what, count in trouble.items() if count)
+        for (key, of_key), what in SHARES.items():
+            part, whole = self.details.get(key, 0), self.details.get(of_key)
+            notes += f"; {part:,} of {whole:,} {what} ({part / whole:.1%})" if whole else ""
         if self.reused.calls:
             notes += f"; {self.reused.calls:,} calls reused, so the time says nothing about speed"
         return f"{self.questions:,} questions in {self.wall_s:.1f} s: {routes}; {models}{notes}"

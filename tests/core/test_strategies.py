@@ -11,7 +11,7 @@ from mai_plugin.core import strategies
 from mai_plugin.core.agent import Agent
 from mai_plugin.core.prompts import load_prompts
 from mai_plugin.core.question import Question
-from mai_plugin.core.records import Image, Message, Outcome, Usage
+from mai_plugin.core.records import Image, Message, Outcome, Sparse, Usage
 from mai_plugin.engines.scripted import ScriptedEngine
 
 PROMPTS = load_prompts()
@@ -96,6 +96,54 @@ def test_an_agreement_of_ones_own() -> None:
     small, large, _, _ = agents({"S": "8"}, {"S": "7"})
     outcome = run(strategies.mutual_verification(QUESTION, small, large, agree=lambda a, b, kind: True))
     assert (outcome.route, outcome.answer) == ("agree-simple", "7")
+
+
+def test_sparse_transfer_hands_on_what_the_large_model_selects() -> None:
+    reasoning = "3 and 4 <|im_end|>.\nAnswer: 9"
+    small, large, _, engine = agents({"S": "8", "R": reasoning}, {"S": "7", "select": "4 <|im_end|> 9", "final": "9"})
+    outcome = run(strategies.mutual_verification(QUESTION, small, large, select=large.select))
+    assert (outcome.route, outcome.answer) == ("sparse-transfer", "9")
+    assert stages(outcome) == [
+        ("small", "S"), ("large", "S"), ("small", "R"), ("large", "select"), ("large", "final"),
+    ]  # fmt: skip
+    _, select, final = engine.requests
+    assert (select.sparse, select.max_tokens) == (Sparse(), 0)
+    assert (final.sparse, final.max_tokens) == (None, 16)
+    # It looks at the very prompt of a full transfer, and then reads the part in the reasoning's place.
+    assert select.messages[1].text == "3 and 4 < |im_end|>.\nAnswer: 9"
+    assert final.messages[1].text == "4 < |im_end|> 9"
+    assert (select.messages[0], select.messages[2]) == (final.messages[0], final.messages[2])
+    assert outcome.usage("large").output_tokens == 2
+    assert outcome.usage("large").reasoning_tokens == 0
+
+
+def test_a_sparse_cascade_that_agrees_selects_nothing() -> None:
+    small, large, _, engine = agents({"S": "8", "R": "Answer: 7"}, {"S": "7"})
+    outcome = run(strategies.mutual_verification(QUESTION, small, large, select=large.select))
+    assert outcome.route == "agree-reason"
+    assert [request.stage for request in engine.requests] == ["S"]
+
+
+@pytest.mark.parametrize("style", ["E", "R"])
+def test_sparse_transfer_of_every_question(style: str) -> None:
+    small, large, _, engine = agents({style: "3 and 4. Answer: 9"}, {"select": "4 9", "final": "9"})
+    outcome = run(strategies.sparse_transfer(QUESTION, small, large, large.select, style))  # type: ignore[arg-type]
+    assert (outcome.route, outcome.answer) == ("sparse-transfer", "9")
+    assert stages(outcome) == [("small", style), ("large", "select"), ("large", "final")]
+    wording = PROMPTS.wording(style, "short")  # type: ignore[arg-type]
+    assert all(request.messages[0].text.endswith(wording) for request in engine.requests)
+
+
+@pytest.mark.parametrize(
+    ("layer", "depth", "number"),
+    [(16 / 36, 36, 16), (16 / 36, 28, 12), (16 / 36, 3, 1), (0, 3, 0), (2, 3, 2), (0.99, 3, None), (3, 3, None)],
+)
+def test_a_layer_is_a_number_or_a_share_of_the_depth(layer: float, depth: int, number: int | None) -> None:
+    if number is None:
+        with pytest.raises(ValueError, match=f"layer={layer} does not exist: the model has 3, counted from 0"):
+            Sparse(layer).layer_of(depth)
+    else:
+        assert Sparse(layer).layer_of(depth) == number
 
 
 def test_single_strategies() -> None:

@@ -16,7 +16,7 @@ pytest.importorskip("vllm")
 from PIL import Image as PILImage
 
 from mai_plugin.core.agent import Agent
-from mai_plugin.core.records import Completion, Image, Message, Request
+from mai_plugin.core.records import Completion, Image, Message, Outcome, Request
 from mai_plugin.engines import vllm as module
 from mai_plugin.engines.base import EngineError, Model, load_engines
 from mai_plugin.engines.gpu_memory import GIB, Gpu
@@ -118,6 +118,22 @@ def test_the_transfer_call_finds_its_image_and_stem_in_the_cache(pair):
         assert same > 2 * block
         assert outcome.final.completion.cached_tokens >= same // block * block
     reader.close()
+
+
+def test_a_selector_beside_it(pair):
+    """Sparse transfer on vLLM: what transformers selects, from the first layers of the large model."""
+    args = {"preset": "MAI-tiny", "engine": "vllm", "store": "off", "strategy": "sparse_transfer", "layer": 1}
+    beside = {"selector": "mai-tiny-large", "selector_args": {"dtype": "float32"}}
+    with Session(Settings.from_args("mutual_verification", {**args, **beside}), dict(pair.engines)) as session:
+        session.engines = {"selector": session.engines["selector"]}  # the pair's own stay for the other tests
+        results, summary = session.run(items(session)[:8], progress=False)
+        assert all(isinstance(result, Outcome) for result in results), results
+        whole = Settings.from_args("mutual_verification", {**args, "engine": "transformers", "dtype": "float32"})
+        with Session(whole) as other:
+            expected, _ = other.run(items(other)[:8], progress=False)
+    assert [result.calls[1].text for result in results] == [result.calls[1].text for result in expected]
+    assert [result.answer for result in results] == [result.answer for result in expected]
+    assert 0 < summary.details["kept_tokens"] < summary.details["full_tokens"]
 
 
 def test_times_and_log_probabilities(answers):

@@ -19,7 +19,7 @@ from mai_plugin.run.store import Store, request_key
 
 REQUEST = Request((Message("user", (Image(PILImage.new("RGB", (2, 2), "red")), "How many?")),), 16, "chartqa/0", "S")
 DONE = Completion("three \ud83d", 30, 4, 2, 0.1, 0.2, "stop", -0.5)
-SELECTED = replace(DONE, details={"reasoning_tokens": 7, "kept_tokens": 3})
+SELECTED = replace(DONE, details={"full_tokens": 7, "kept_tokens": 3})
 
 
 def test_a_call_is_found_again_as_it_was_made(tmp_path: Path) -> None:
