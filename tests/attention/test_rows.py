@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from checkpoints import noise, random_internvl, random_qwen3_vl
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from mai_plugin.attention.rows import attention_rows
@@ -83,3 +84,31 @@ def test_what_cannot_be_done_is_said(checkpoint):
         attention_rows(model, {"input_ids": inputs["input_ids"].repeat(2, 1)}, [0])
     with pytest.raises(ValueError, match="no attention to be had from Linear"):
         attention_rows(torch.nn.Linear(1, 1), inputs, [0])
+
+
+class Largest(TorchDispatchMode):
+    """Notes the largest tensor that any operation returns, in elements."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        returned = function(*args, **(kwargs or {}))
+        for tensor in returned if isinstance(returned, list | tuple) else [returned]:
+            if isinstance(tensor, torch.Tensor):
+                # Views of something smaller (an expanded mask) hold no memory of their own.
+                self.elements = max(self.elements, tensor.untyped_storage().nbytes() // tensor.element_size())
+        return returned
+
+
+def test_no_attention_matrix_is_stored_for_2048_reasoning_tokens(checkpoint):
+    inputs = prompt(checkpoint, "a " * 2048)
+    tokens = inputs["input_ids"].shape[1]
+    assert tokens > 2048
+    with Largest() as seen:
+        attention_rows(load(checkpoint, "sdpa"), inputs, [0, 1])
+    assert seen.elements < tokens**2 / 4
+    with Largest() as seen, torch.no_grad():
+        load(checkpoint, "eager")(**inputs, output_attentions=True)
+    assert seen.elements >= tokens**2  # what the watch would have seen

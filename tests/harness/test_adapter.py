@@ -13,6 +13,7 @@ from lmms_eval.evaluator import simple_evaluate
 from lmms_eval.models import get_model
 from lmms_eval.protocol import ChatMessages
 from lmms_eval.tasks import TaskManager, get_task_dict
+from lmms_eval.utils import simple_parse_args_string
 from loguru import logger as eval_logger
 from offline import Offline
 from PIL import Image as PILImage
@@ -20,7 +21,7 @@ from PIL import Image as PILImage
 from mai_plugin.core.prompts import load_prompts
 from mai_plugin.core.records import Image
 from mai_plugin.engines.scripted import ScriptedEngine
-from mai_plugin.harness.lmms_eval import MaiCascade, MaiSingle, to_messages
+from mai_plugin.harness.lmms_eval import MaiCascade, MaiSingle, settings_for, to_messages
 from mai_plugin.tiny.datasets import BENCHMARKS
 
 SCRIPTED = "engine=scripted,small=small.json,large=large.json"
@@ -105,6 +106,14 @@ def test_the_simple_prompt_is_the_harness_s_own(here: Offline, tasks: TaskManage
     ("model", "args", "name", "score"),
     [
         ("mai_transfer", SCRIPTED, "small+large-transfer-R", 1.0),
+        ("mai_cascade", f"{SCRIPTED},strategy=sparse_transfer,layer=16", "small+large-sparse-transfer-R-L16", 1.0),
+        ("mai_cascade", f"{SCRIPTED},transfer=sparse,keep=0.9", "small+large-MAI-sparse-keep0.9", 0.75),
+        (
+            "mai_cascade",
+            "engine=scripted,small=small.json,large=both.json,strategy=speculative",
+            "small+both-speculative-R",
+            1.0,
+        ),
         ("mai_single", "engine=scripted,model=large.json", "large-S", 0.5),
         ("mai_single", "engine=scripted,model=small.json,prompt=R", "small-R", 1.0),
         ("mai_single", "engine=scripted,model=both.json,prompt=R,two_stage=true", "both-R-S2", 1.0),
@@ -119,9 +128,11 @@ def test_single_and_transfer_models(
         key = f"chartqa/{number}"
         scripts["small"][key].setdefault("R", f"So.\nAnswer: {question.answer}")
         scripts["large"][key].setdefault("final", question.answer)
+        scripts["large"][key]["select"] = f"So. {question.answer}"
     scripts["both"] = {key: {**scripts["large"][key], **scripts["small"][key]} for key in scripts["small"]}
     for side, script in scripts.items():
         (here.folder / f"{side}.full.json").write_text(json.dumps(script))
+    assert settings_for(model, simple_parse_args_string(args)).name == name
     results = simple_evaluate(
         model=model,
         model_args=args.replace(".json", ".full.json"),
