@@ -59,8 +59,12 @@ class Pair:
 
     def transfer(self, results: Results, task: str) -> TaskResult | None:
         """Its models with the small one's R always transferred."""
+        return self.like(results, "transfer-R", task)
+
+    def like(self, results: Results, asked: str, task: str) -> TaskResult | None:
+        """Its models asked in another form."""
         wanted = identities(self.run)
-        return self._latest(results, lambda run: form(run) == "transfer-R" and identities(run) == wanted, task)
+        return self._latest(results, lambda run: form(run) == asked and identities(run) == wanted, task)
 
     def whole(self, results: Results, find: Callable[..., TaskResult | None], *args: str) -> Run | None:
         """The run behind one of the finders above; it has to be one run over all of this one's tasks."""

@@ -14,7 +14,7 @@ from mai_plugin.analysis.render import to_terminal
 from mai_plugin.analysis.report import latest
 from mai_plugin.analysis.runs import load_runs
 from mai_plugin.analysis.scores import ScoredRun, score
-from mai_plugin.analysis.tables import POINTS, Column, Table
+from mai_plugin.analysis.table import POINTS, Column, Table
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from mai_plugin.analysis.tables import Table
+from mai_plugin.analysis.table import Table
 
 TABLE_WIDTH, NOTE_WIDTH = 400, 150
 """Characters in a line where the output is no terminal: tables are as wide as they need to be."""

@@ -19,7 +19,7 @@ from mai_plugin.analysis.replay import Cost, Replay, Replayed, choose, halves
 from mai_plugin.analysis.report import latest
 from mai_plugin.analysis.runs import Run, load_runs
 from mai_plugin.analysis.scores import score
-from mai_plugin.analysis.tables import COUNT, TOKENS, Cell, Column, Table
+from mai_plugin.analysis.table import COUNT, TOKENS, Cell, Column, Table
 from mai_plugin.core.strategies import Agree
 from mai_plugin.settings import agreement
 

@@ -14,7 +14,8 @@ from mai_plugin.analysis.render import to_csv, to_data, to_markdown, to_terminal
 from mai_plugin.analysis.runs import Run, load_runs
 from mai_plugin.analysis.scores import score
 from mai_plugin.analysis.stats import Comparison, compare
-from mai_plugin.analysis.tables import Table, report_tables
+from mai_plugin.analysis.table import Table
+from mai_plugin.analysis.tables import report_tables
 
 
 @dataclass(frozen=True)

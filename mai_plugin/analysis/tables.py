@@ -3,67 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from mai_plugin.analysis.baselines import Results, pairs, speedup, time_cell
 from mai_plugin.analysis.measures import Spread, TaskResult, form, models, toy
+from mai_plugin.analysis.method_tables import sparse_transfer, speculative
 from mai_plugin.analysis.runs import Run
 from mai_plugin.analysis.stats import RESAMPLES, SEED, Comparison
-from mai_plugin.core.strategies import AGREE_REASON, AGREE_SIMPLE, TRANSFER
-
-Cell = str | int | float | None
-"""A number or a text; None where the column does not apply."""
+from mai_plugin.analysis.table import COUNT, FACTOR, POINTS, SECONDS, TOKENS, Cell, Column, Table, score_cell
+from mai_plugin.core.strategies import AGREE_REASON, AGREE_SIMPLE, SPARSE, TRANSFER
 
 FORMS = ("S", "E", "E-S2", "R", "R-S2")
 CASCADE_ROUTES = (AGREE_SIMPLE, AGREE_REASON, TRANSFER)
 
 
-@dataclass(frozen=True)
-class Column:
-    """A heading, and how the numbers below it are written (`format` as in Python)."""
-
-    name: str
-    format: str = ""
-
-    def text(self, cell: Cell) -> str:
-        """A cell as readers see it."""
-        if cell is None:
-            return "-"
-        return cell if isinstance(cell, str) else format(cell, self.format)
-
-    @property
-    def numeric(self) -> bool:
-        """Whether it holds numbers."""
-        return bool(self.format)
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table, to be rendered by `analysis.render`.
-
-    Attributes:
-        key: stable name, for files and JSON.
-        title: one line.
-        columns: its columns.
-        rows: cells, a tuple per row.
-        notes: what has to be known to read it.
-    """
-
-    key: str
-    title: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    notes: tuple[str, ...] = ()
-
-
-TEXT, COUNT, POINTS, TOKENS, SECONDS, FACTOR = "", ",d", ".1f", ",.1f", ",.3f", ".2f"
-
-
 def report_tables(results: Results, comparisons: Sequence[Comparison]) -> list[Table]:
     """All tables for which there are runs, the overview first."""
     builders: tuple[Callable[[Results], Table], ...] = (
-        overview, output_tokens, single_scores, transfer, cascade, total_time, engines, latencies, first_tokens,
-        accidents,
+        overview, output_tokens, single_scores, transfer, sparse_transfer, cascade, total_time, engines, speculative,
+        latencies, first_tokens, accidents,
     )  # fmt: skip
     tables = [build(results) for build in builders]
     tables.insert(1, comparison_table(comparisons))
@@ -169,9 +126,10 @@ def transfer(results: Results) -> Table:
 def cascade(results: Results) -> Table:
     """Routes and final score of each cascade, with the baselines beside it (paper, table 10)."""
     rows: list[tuple[Cell, ...]] = []
-    for pair in pairs(results, "MAI"):
+    for pair in pairs(results, "MAI", "MAI-sparse"):
         for result in results.of_run(pair.run):
-            counts = [result.routes.get(route, 0) for route in CASCADE_ROUTES]
+            *agreed, transferred = (result.routes.get(route, 0) for route in CASCADE_ROUTES)
+            counts = [*agreed, transferred + result.routes.get(SPARSE, 0)]
             shares = [count / len(result.answered) if result.answered else None for count in counts]
             others = (
                 pair.single(results, "small", "S", result.task),
@@ -198,8 +156,8 @@ def cascade(results: Results) -> Table:
 def total_time(results: Results) -> Table:
     """Wall time of cascades and transfers, and how much faster they are than what they replace (paper, table 11)."""
     rows: list[tuple[Cell, ...]] = []
-    for pair in pairs(results, "MAI", "transfer-R", "transfer-E"):
-        whole_transfer = pair.whole(results, pair.transfer) if form(pair.run) == "MAI" else None
+    for pair in pairs(results, "MAI", "MAI-sparse", "transfer-R", "transfer-E"):
+        whole_transfer = pair.whole(results, pair.transfer) if form(pair.run).startswith("MAI") else None
         others = [pair.whole(results, pair.single, "large", asked) for asked in ("R", "R-S2", "S")]
         baselines = [whole_transfer, *others]
         run = pair.run
@@ -292,11 +250,6 @@ def accidents(results: Results) -> Table:
         Column("finished"),
     )  # fmt: skip
     return Table("calls", "Calls, and what went wrong", columns, rows)
-
-
-def score_cell(result: TaskResult) -> Cell:
-    """The score in points, or that there is none."""
-    return result.score.value if result.score else "not scored"
 
 
 def _beside(other: TaskResult | None, result: TaskResult | None) -> Cell:

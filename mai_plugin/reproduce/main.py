@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mai_plugin.analysis.render import to_data, to_terminal
-from mai_plugin.analysis.tables import COUNT, Cell, Column, Table
+from mai_plugin.analysis.table import COUNT, Cell, Column, Table
 from mai_plugin.reproduce.estimate import STAND_INS, Estimate, estimate
 from mai_plugin.reproduce.measured import Measurer, tables
 from mai_plugin.reproduce.plan import Plan, evaluation

@@ -19,7 +19,7 @@ from mai_plugin.analysis.measures import TaskResult, measure
 from mai_plugin.analysis.paper import SOURCE
 from mai_plugin.analysis.scores import ScoredRun
 from mai_plugin.analysis.stats import interval
-from mai_plugin.analysis.tables import COUNT, Cell, Column, Table
+from mai_plugin.analysis.table import COUNT, Cell, Column, Table
 from mai_plugin.reproduce.plan import TASK_NAMES, Plan
 from mai_plugin.reproduce.printed import MAI_TWO_STAGE, SCORE, SECONDS, SHARES, TITLES, TOKENS, Printed
 from mai_plugin.reproduce.runner import Done

@@ -10,7 +10,7 @@ from report_stores import TINY, Asked, add_run, demo_store, write_results
 from mai_plugin.analysis.measures import latency
 from mai_plugin.analysis.report import Report, make_report
 from mai_plugin.analysis.runs import load_runs
-from mai_plugin.analysis.tables import Table
+from mai_plugin.analysis.table import Table
 from mai_plugin.run.store import Store
 
 
