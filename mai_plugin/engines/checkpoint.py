@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
 from transformers.utils import logging
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ def load_model(
 
     def load(path: str) -> Any:
         if first_layers is None:
-            return AutoModelForImageTextToText.from_pretrained(path, **more)
+            return _complete(path, **more)
         config = AutoConfig.from_pretrained(path, **source)
         text = config.get_text_config()
         text.num_hidden_layers = first_layers(depth(config))
@@ -67,7 +67,7 @@ def load_model(
         said = logging.get_verbosity()
         logging.set_verbosity_error()  # it would list the layers that are left out
         try:
-            return AutoModel.from_pretrained(path, config=config, **more)
+            return _complete(path, config=config, **more).model
         finally:
             logging.set_verbosity(said)
 
@@ -123,6 +123,14 @@ def limit_pixels(processor: Any, min_pixels: int | None, max_pixels: int | None)
 def default_device() -> str:
     """The GPU of this rank (`LOCAL_RANK`) if there is one, else the CPU."""
     return f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+
+
+def _complete(path: str, **given: Any) -> Any:
+    """A model all of whose weights were in the checkpoint: transformers makes up those that are not."""
+    model, info = AutoModelForImageTextToText.from_pretrained(path, output_loading_info=True, **given)
+    if missing := sorted(info["missing_keys"]):
+        raise ValueError(f"the checkpoint lacks {len(missing)} weights, such as {missing[0]}")
+    return model
 
 
 def _loading(model: str, load: Callable[[str], T]) -> T:

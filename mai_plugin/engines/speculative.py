@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -115,6 +116,9 @@ class _Drafts:
         given.pop("mm_encoder_outputs", None)  # the large model's
         if given.get("past_key_values") is None:
             given["past_key_values"] = self._read_prompt()
+            if getattr(given["generation_config"], "cache_implementation", None):  # 4.57 names the kind it would make
+                given["generation_config"] = copy.copy(given["generation_config"])
+                given["generation_config"].cache_implementation = None
         output = self._generate(**given)
         start = given["input_ids"].shape[1]
         self.made.append((start, output.sequences[0, start:].tolist()))

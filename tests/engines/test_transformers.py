@@ -13,9 +13,10 @@ import pytest
 import torch
 from checkpoints import random_internvl, random_qwen3_vl
 from PIL import Image as PILImage
+from safetensors.torch import load_file, save_file
 
 from mai_plugin.core.prompts import inert
-from mai_plugin.core.records import Completion, Image, Message, Request
+from mai_plugin.core.records import Completion, Image, Message, Request, Sparse
 from mai_plugin.engines.base import EngineError, load_engine
 from mai_plugin.engines.transformers import TransformersEngine, _Watch, collate
 
@@ -251,6 +252,26 @@ def test_damaged_checkpoints(folder: Path, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="could not be loaded with transformers") as error:
             load_engine("transformers", str(tmp_path / name), {})
         assert "\n" not in str(error.value)
+
+
+def test_a_checkpoint_that_lacks_a_weight_is_not_filled_up(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "part")
+    weights = load_file(folder / "model.safetensors")
+    (name,) = [
+        name
+        for name in weights
+        if name.endswith("layers.0.self_attn.q_proj.weight") and "visual" not in name and "vision" not in name
+    ]
+    save_file(
+        {key: value for key, value in weights.items() if key != name},
+        tmp_path / "part" / "model.safetensors",
+        {"format": "pt"},
+    )
+    for args in ({}, {"only_selects": Sparse(0)}):
+        with pytest.raises(
+            ValueError, match=r"the checkpoint lacks 1 weights, such as .*layers.0.self_attn.q_proj.weight"
+        ):
+            load_engine("transformers", str(tmp_path / "part"), args)
 
 
 def test_collate_pads_tokens_left_and_joins_images() -> None:
