@@ -55,7 +55,8 @@ def measure(form: Form, questions: Sequence[ChartQuestion], role: str) -> dict[s
         role: which of `small` and `large` the model of a single strategy is.
 
     Returns:
-        `score` in points (0 to 100), `routes` as counts, `output_tokens` per question and model.
+        `score` in points (0 to 100), `routes` as counts, `output_tokens` per question and model, and what else was
+        counted (`details` in `Summary`).
     """
     strategy, args = form
     engine = {"batch_size": 50, "dtype": "float32", "engine_args": {"num_threads": 1}, "max_reasoning_tokens": 128}
@@ -77,6 +78,7 @@ def measure(form: Form, questions: Sequence[ChartQuestion], role: str) -> dict[s
     return {
         "score": round(100 * right / len(questions), 1),
         "routes": summary.routes,
+        **summary.details,
         "output_tokens": {name: round(tokens.get(name, 0.0), 2) for name in ("small", "large")},
     }
 
