@@ -221,9 +221,9 @@ def attention(
 ) -> None:
     """Which tokens of the small and of its own reasoning the large model looks at before it answers (table 16)."""
     with _one_line():
-        from mai_plugin.attention.questions import chart_set, task_set
+        from mai_plugin.attention.questions import choose
         from mai_plugin.attention.report import Outputs
-        from mai_plugin.attention.study import run_study
+        from mai_plugin.attention.study import check, run_study
         from mai_plugin.settings import Settings
 
         pair = {"small": small, "large": large, "preset": preset or (None if small or large else "MAI-tiny")}
@@ -232,9 +232,9 @@ def attention(
             "batch_size": batch_size, "max_reasoning_tokens": max_reasoning_tokens, "store": store,
         }  # fmt: skip
         settings, outputs = Settings.from_args("transfer", args), Outputs(json, csv, plots)
+        check(settings, keep)
         outputs.prepare()
-        questions = chart_set(charts, seed) if tasks is None else task_set(tasks, limit)
-        written = outputs.write(run_study(settings, questions, keep))
+        written = outputs.write(run_study(settings, choose(tasks, limit, charts, seed), keep))
     for path in written:
         typer.echo(path)
 

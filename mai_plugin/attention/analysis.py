@@ -284,8 +284,9 @@ def lifts(looks: Iterable[Look], layer: int) -> dict[str, Lift]:
 
 
 def shown(token: str) -> str:
-    """A token as tables show it: without the spaces around it, in quotes if it is nothing but spaces."""
-    return token.strip() or json.dumps(token)
+    """A token as tables show it: without the spaces around it; quoted if it is nothing else, or cannot be printed."""
+    bare = token.strip()
+    return bare if bare and bare.isprintable() else json.dumps(bare or token)
 
 
 def _normalised(weights: Array) -> Array:

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from mai_plugin.analysis.plots import BLUE, RED, WIDTH, Picture
+from mai_plugin.attention.analysis import shown
 from mai_plugin.attention.report import TOY
 from mai_plugin.attention.study import READINGS, Study
 
@@ -52,9 +53,9 @@ def heads(study: Study) -> Picture:
     maps = {role: 100 * np.array([layer.head_shares for layer in reading.layers()])
             for role, reading in study.readings.items()}  # fmt: skip
     figure = Figure(figsize=(WIDTH, 1.6 + min(5.0, 0.4 * len(maps["small"]) + 1)), layout="constrained")
-    for axes, (role, shown) in zip(figure.subplots(1, 2, sharey=True), maps.items(), strict=True):
+    for axes, (role, shares_of_heads) in zip(figure.subplots(1, 2, sharey=True), maps.items(), strict=True):
         top = max(float(one.max()) for one in maps.values())
-        drawn = axes.imshow(shown, aspect="auto", cmap="cividis", vmin=0, vmax=top, interpolation="nearest")
+        drawn = axes.imshow(shares_of_heads, aspect="auto", cmap="cividis", vmin=0, vmax=top, interpolation="nearest")
         axes.set_title(READINGS[role], fontsize=9)
         axes.set_xlabel("head")
         for axis in (axes.xaxis, axes.yaxis):
@@ -82,17 +83,17 @@ def example(study: Study) -> Picture:
         axes.set_ylabel("layer")
         axes.set_title(READINGS[role], fontsize=9)
         figure.colorbar(drawn, ax=axes, label="weight, %")
-    # Picture wraps this as plain text, but a question may hold what matplotlib takes for mathematics.
-    question = " ".join(study.example.question.split()).replace("$", r"\$")
-    caption = (
-        f"Weight on each token of the reasoning, averaged over heads. {study.example.question_id}: {question[:200]}"
-    )
+    # matplotlib takes what stands between dollars for mathematics, and SVG holds no control characters.
+    question = " ".join(study.example.question.split())[:200].replace("$", r"\$")
+    question = "".join(character if character.isprintable() else "?" for character in question)
+    caption = f"Weight on each token of the reasoning, averaged over heads. {study.example.question_id}: {question}"
     return Picture("attention_tokens", caption + ("" if caption.endswith((".", "?")) else ".") + _toy(study), figure)
 
 
 def _label(token: str) -> str:
-    """A token as a tick: spaces and line breaks made visible."""
-    return token.replace("\n", "\u21b5").replace(" ", "\u2423") if not token.strip() else token.strip()
+    """A token as a tick: spaces and line breaks made visible where there is nothing else."""
+    visible = {" ": "\u2423", "\n": "\u21b5"}
+    return shown(token) if token.strip() else "".join(visible.get(character, "?") for character in token)
 
 
 def _toy(study: Study) -> str:

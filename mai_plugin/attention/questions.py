@@ -36,6 +36,19 @@ class Questions:
     asked: tuple[Asked, ...]
 
 
+def choose(tasks: str | None, limit: int | None, charts: int, seed: int) -> Questions:
+    """A benchmark's questions if tasks are named, else charts.
+
+    Raises:
+        ValueError: as `task_set` and `chart_set`, or there is a limit but no task.
+    """
+    if tasks is not None:
+        return task_set(tasks, limit)
+    if limit is not None:
+        raise ValueError(f"--limit {limit} goes with --tasks; the number of charts is --charts")
+    return chart_set(charts, seed)
+
+
 def chart_set(n: int, seed: int) -> Questions:
     """Generated bar charts, such as the tiny pair was made for.
 
@@ -93,7 +106,9 @@ def task_set(names: str, limit: int | None) -> Questions:
         for task in tasks.values():
             task.build_all_requests(limit=limit)
     except Exception as error:  # loaders raise whatever they like on data that they cannot get
-        reason = " ".join(str(error).split()) or type(error).__name__
+        last = getattr(error, "last_attempt", None)  # lmms-eval tries again, and says no more than that it did
+        error = (last and last.exception()) or error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise ValueError(f"--tasks {names}: lmms-eval could not load them: {reason}") from error
     asked = [_asked(task, instance) for task in tasks.values() for instance in task.instances]
     return Questions(f"{len(asked):,} questions of {', '.join(tasks)} (lmms-eval)", tuple(asked))

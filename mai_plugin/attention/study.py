@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -86,6 +87,18 @@ class Study:
         return any(name.startswith("mai-tiny") for name in self.models.values())
 
 
+def check(settings: Settings, keep: float) -> None:
+    """Refuse what cannot be studied, before anything is loaded.
+
+    Raises:
+        ValueError: `keep` is no share, or the engine gives no attention weights.
+    """
+    if not 0 < keep <= 1:
+        raise ValueError(f"--keep {keep}: must be above 0 and at most 1")
+    if settings.engine != "transformers":
+        raise ValueError(f"--engine {settings.engine}: attention weights are to be had from transformers only")
+
+
 def run_study(settings: Settings, questions: Questions, keep: float = 0.8, *, progress: bool = True) -> Study:
     """Let both models reason about every question, then take the large model's attention over either reasoning.
 
@@ -103,17 +116,18 @@ def run_study(settings: Settings, questions: Questions, keep: float = 0.8, *, pr
     Raises:
         ValueError: an argument does not fit, a model cannot be loaded, or no question could be measured.
     """
-    if not 0 < keep <= 1:
-        raise ValueError(f"--keep {keep}: must be above 0 and at most 1")
-    if settings.engine != "transformers":
-        raise ValueError(f"--engine {settings.engine}: attention weights are to be had from transformers only")
+    check(settings, keep)
     readings = {role: Reading() for role in READINGS}
     left_out: dict[str, str] = {}
     same = 0
     example: Example | None = None
-    # A run in the store would be taken for one of transfer; the name is that of the bar.
-    with Session(replace(settings, store=None, name="reasoning")) as session:
-        results = _reasonings(session, settings, questions, progress)
+    with ExitStack() as stack:
+        recorder = Recorder(settings.store, settings.reuse) if settings.store else None
+        if recorder:
+            stack.callback(recorder.close)
+        # The session keeps no run: it would be taken for one of transfer.  Its name is that of the bar.
+        session = stack.enter_context(Session(replace(settings, store=None, name="reasoning")))
+        results = _reasonings(session, recorder, questions, progress)
         pairs = zip(questions.asked, results, strict=True)
         for asked, result in tqdm(pairs, "attention", len(results), unit="question", disable=not progress):
             try:
@@ -136,29 +150,24 @@ def run_study(settings: Settings, questions: Questions, keep: float = 0.8, *, pr
     return Study(names, questions.what, len(questions.asked), keep, readings, same, left_out, example)
 
 
-def _reasonings(session: Session, settings: Settings, questions: Questions, progress: bool) -> list[Result]:
+def _reasonings(session: Session, recorder: Recorder | None, questions: Questions, progress: bool) -> list[Result]:
     """Per question an outcome with two calls, the small and the large model's reasoning; many at once."""
-    recorder = Recorder(settings.store, settings.reuse) if settings.store else None
-    try:
-        agents = {}
-        for role, engine in session.engines.items():
-            generate: Generate = engine.generate
-            if recorder:
-                identity = model_identity(settings.engine, settings.models[role], engine)
-                generate = recorder.keeping(engine, settings.engine, identity)
-            agents[role] = Agent(role, generate, settings.prompts, settings.max_reasoning_tokens)
-
-        async def both(question: Question) -> Outcome:
-            small, large = await asyncio.gather(*(agents[role].ask(question, "R") for role in READINGS))
-            return Outcome(question.id, "R", large, (small, large))
-
-        session.strategy = both
-        return session.run(
-            [Item(asked.id, partial(_question, session, asked)) for asked in questions.asked], progress=progress
-        )[0]
-    finally:
+    settings = session.settings
+    agents = {}
+    for role, engine in session.engines.items():
+        generate: Generate = engine.generate
         if recorder:
-            recorder.close()
+            identity = model_identity(settings.engine, settings.models[role], engine)
+            generate = recorder.keeping(engine, settings.engine, identity)
+        agents[role] = Agent(role, generate, settings.prompts, settings.max_reasoning_tokens)
+
+    async def both(question: Question) -> Outcome:
+        small, large = await asyncio.gather(*(agents[role].ask(question, "R") for role in READINGS))
+        return Outcome(question.id, "R", large, (small, large))
+
+    session.strategy = both
+    items = [Item(asked.id, partial(_question, session, asked)) for asked in questions.asked]
+    return session.run(items, progress=progress)[0]
 
 
 def _question(session: Session, asked: Asked) -> Question:
