@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import rankdata
 
 from mai_plugin.attention.reasoning import Reasoning
 
@@ -49,8 +49,7 @@ class Look:
         question_id, task: which question it is, and of what.
         tokens: R.
         cut: the token limit cut the reasoning.
-        averaged: weights `[L, R]` averaged over the heads; they sum to 1 over the reasoning.
-        set_size: `[L]`, size of the smallest set of tokens that holds the share `keep` of `averaged`.
+        set_size: `[L]`, size of the smallest set of tokens that holds `keep` of the weight averaged over heads.
         head_set_size: `[L, H]`, the same of each head.
         on_reasoning: `[L]`, the reasoning's share of all attention; the rest is on the image, the question and so on.
         groups: weight by group; without groups that have no token here, and empty if no answer is stated.
@@ -60,16 +59,27 @@ class Look:
     task: str
     tokens: int
     cut: bool
-    averaged: Array
     set_size: Array
     head_set_size: Array
     on_reasoning: Array
     groups: Mapping[str, GroupWeight]
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A look with what it is of: the texts of the reasoning's R tokens, and their weights averaged over heads.
+
+    The weights, `[L, R]`, sum to 1 over the reasoning.
+    """
+
+    look: Look
+    tokens: list[str]
+    weights: Array
+
+
 def look_at(
     rows: Array, reasoning: Reasoning, answer: str | None, keep: float, *, question_id: str, task: str, cut: bool
-) -> Look:
+) -> Measured:
     """Measure one prompt.
 
     Args:
@@ -80,24 +90,24 @@ def look_at(
         question_id, task, cut: as in `Look`.
     """
     own = np.asarray(rows, np.float64)[:, :, reasoning.first : reasoning.first + len(reasoning.spans)]
-    averaged = _normalised(own.mean(1))
+    weights = _normalised(own.mean(1))
     masks = token_groups(reasoning, answer) if answer is not None else {}
-    ranks = 1 + (averaged[:, None, :] > averaged[:, :, None]).sum(-1)
-    return Look(
+    ranks = rankdata(-weights, method="min", axis=-1)
+    look = Look(
         question_id=question_id,
         task=task,
         tokens=own.shape[-1],
         cut=cut,
-        averaged=averaged,
-        set_size=set_size(averaged, keep),
+        set_size=set_size(weights, keep),
         head_set_size=set_size(_normalised(own), keep),
         on_reasoning=own.sum(-1).mean(-1),
         groups={
-            name: GroupWeight(int(mask.sum()), averaged[:, mask].sum(-1), ranks[:, mask].min(-1))
+            name: GroupWeight(int(mask.sum()), weights[:, mask].sum(-1), ranks[:, mask].min(-1))
             for name, mask in masks.items()
             if mask.any()
         },
     )
+    return Measured(look, reasoning.tokens, weights)
 
 
 def set_size(weights: Array, keep: float) -> Array:
@@ -109,7 +119,7 @@ def set_size(weights: Array, keep: float) -> Array:
     """
     held = np.cumsum(-np.sort(-weights, axis=-1), axis=-1)
     goal = keep * weights.sum(-1, keepdims=True) * (1 - 1e-9)  # a sum in another order is off by its rounding
-    size: Array = np.minimum((held < goal).sum(-1) + 1, weights.shape[-1])
+    size: Array = np.minimum((held < goal).sum(-1, dtype=np.int32) + 1, weights.shape[-1])
     return size
 
 
@@ -205,15 +215,15 @@ class Reading:
     """All questions as the large model reads them after one model's reasoning; grows question by question."""
 
     looks: list[Look] = field(default_factory=list)
-    _tokens: Counter[str] = field(default_factory=Counter)
+    _shares: dict[str, float] = field(default_factory=dict)
     _weights: dict[str, Array] = field(default_factory=dict)
 
-    def add(self, look: Look, tokens: Sequence[str]) -> None:
-        """Take a question in, with the texts of its R tokens."""
-        self.looks.append(look)
-        for index, token in enumerate(map(shown, tokens)):
-            self._tokens[token] += 1 / look.tokens  # type: ignore[assignment]
-            self._weights[token] = self._weights.get(token, 0) + look.averaged[:, index]
+    def add(self, measured: Measured) -> None:
+        """Take a question in.  Its weights are kept by the tokens' texts only, so that memory does not grow with R."""
+        self.looks.append(measured.look)
+        for token, weight in zip(map(shown, measured.tokens), measured.weights.T, strict=True):
+            self._shares[token] = self._shares.get(token, 0.0) + 1 / len(measured.tokens)
+            self._weights[token] = self._weights.get(token, 0) + weight
 
     @property
     def answered(self) -> int:
@@ -256,8 +266,7 @@ class Reading:
     def _top(self, layer: int, count: int) -> tuple[TopToken, ...]:
         n = len(self.looks)
         tokens = [
-            TopToken(text, float(weights[layer]) / n, float(self._tokens[text]) / n)
-            for text, weights in self._weights.items()
+            TopToken(text, float(weights[layer]) / n, self._shares[text] / n) for text, weights in self._weights.items()
         ]
         tokens.sort(key=lambda token: (token.tokens - token.weight, token.text))
         return tuple(tokens[:count])

@@ -71,14 +71,15 @@ def heads(study: Study) -> Picture:
 
 def example(study: Study) -> Picture:
     """One question's reasoning, token by token, with the weight at each layer (figure 5)."""
-    longest = max(look.tokens for look in study.example.looks.values())
-    layers = len(next(iter(study.example.looks.values())).averaged)
+    readings = study.example.readings
+    longest = max(len(reading.tokens) for reading in readings.values())
+    layers = len(readings["small"].weights)
     size = (max(WIDTH, 1.5 + _TOKEN_WIDTH * longest), 1 + 2 * (1 + min(4.0, 0.25 * layers)))
     figure = Figure(figsize=size, layout="constrained")
-    for axes, (role, look) in zip(figure.subplots(2, 1), study.example.looks.items(), strict=True):
-        drawn = axes.imshow(100 * look.averaged, aspect="auto", cmap="cividis", vmin=0, interpolation="nearest")
-        labels = [_label(token) for token in study.example.tokens[role]]
-        axes.set_xticks(range(look.tokens), labels, rotation=90, fontsize=7, parse_math=False)
+    for axes, (role, reading) in zip(figure.subplots(2, 1), readings.items(), strict=True):
+        drawn = axes.imshow(100 * reading.weights, aspect="auto", cmap="cividis", vmin=0, interpolation="nearest")
+        labels = [_label(token) for token in reading.tokens]
+        axes.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7, parse_math=False)
         axes.set_yticks(range(layers) if layers <= 12 else range(0, layers, 4))
         axes.set_ylabel("layer")
         axes.set_title(READINGS[role], fontsize=9)

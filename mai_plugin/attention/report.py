@@ -261,8 +261,8 @@ def as_json(study: Study) -> dict[str, Any]:
             "question_id": study.example.question_id,
             "question": study.example.question,
             "readings": {
-                READINGS[role]: {"tokens": study.example.tokens[role], "weights": look.averaged.tolist()}
-                for role, look in study.example.looks.items()
+                READINGS[role]: {"tokens": reading.tokens, "weights": reading.weights.tolist()}
+                for role, reading in study.example.readings.items()
             },
         },
         "paper": {"source": SOURCE, **paper()["table16_reasoning_attention"]},

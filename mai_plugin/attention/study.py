@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from mai_plugin.attention.analysis import EARLIER, Array, Look, Reading, look_at
+from mai_plugin.attention.analysis import EARLIER, Array, Measured, Reading, look_at
 from mai_plugin.attention.questions import Asked, Questions
 from mai_plugin.attention.reasoning import Reasoning, find_reasoning
 from mai_plugin.core.agent import Agent, Generate
@@ -42,14 +42,12 @@ class Example:
     Attributes:
         question_id: which one.
         question: its text, without the request for a short answer.
-        tokens: role to the reasoning's tokens.
-        looks: role to what is looked at.
+        readings: role (whose reasoning is read) to what was measured.
     """
 
     question_id: str
     question: str
-    tokens: Mapping[str, list[str]]
-    looks: Mapping[str, Look]
+    readings: Mapping[str, Measured]
 
 
 @dataclass(frozen=True)
@@ -139,9 +137,9 @@ def run_study(settings: Settings, questions: Questions, keep: float = 0.8, *, pr
                 if not isinstance(result, Failure):  # those were said when they failed
                     tqdm.write(f"mai: question {asked.id} is left out: {left_out[asked.id]}", file=sys.stderr)
                 continue
-            same += found.tokens["small"] == found.tokens["large"]
+            same += found.readings["small"].tokens == found.readings["large"].tokens
             for role, reading in readings.items():
-                reading.add(found.looks[role], found.tokens[role])
+                reading.add(found.readings[role])
             example = max((example or found, found), key=_shows_well)
     if example is None:
         first = next(iter(left_out.items()))
@@ -177,18 +175,17 @@ def _question(session: Session, asked: Asked) -> Question:
 def _watch(session: Session, asked: Asked, outcome: Outcome, keep: float) -> Example:
     """Measure one question, both readings."""
     question = _question(session, asked)
-    tokens, looks = {}, {}
+    readings = {}
     for call in outcome.calls:
         messages = prompt_after(question, call, session.settings.prompts)
         rows, reasoning = attend(session.engines["large"], messages)
         if not reasoning.spans:
             raise EngineError(f"the reasoning of the {call.role} model is empty")
         answer = None if call.answer is None else inert(call.answer)
-        tokens[call.role] = reasoning.tokens
-        looks[call.role] = look_at(
+        readings[call.role] = look_at(
             rows, reasoning, answer, keep, question_id=asked.id, task=asked.task, cut=call.truncated
         )
-    return Example(asked.id, question.stem[-1].text, tokens, looks)
+    return Example(asked.id, question.stem[-1].text, readings)
 
 
 def prompt_after(question: Question, reasoning: Call, prompts: Prompts) -> tuple[Message, ...]:
@@ -243,6 +240,10 @@ def attend(engine: Engine, messages: tuple[Message, ...]) -> tuple[Array, Reason
 
 def _shows_well(example: Example) -> tuple[bool, bool, int]:
     """One with earlier mentions of the answer, the longest that a picture shows well, else the shortest."""
-    longest = max(look.tokens for look in example.looks.values())
+    longest = max(len(reading.tokens) for reading in example.readings.values())
     fits = longest <= _EXAMPLE_TOKENS
-    return fits, all(EARLIER in look.groups for look in example.looks.values()), longest if fits else -longest
+    return (
+        fits,
+        all(EARLIER in reading.look.groups for reading in example.readings.values()),
+        longest if fits else -longest,
+    )

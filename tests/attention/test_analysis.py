@@ -32,8 +32,12 @@ def reasoning(*tokens: str, first: int = 2) -> Reasoning:
     return Reasoning("".join(tokens), first, tuple(spans))
 
 
-def look(rows, read, answer="7", keep=0.8, task="t", cut=False):
-    return look_at(np.array(rows), read, answer, keep, question_id="q", task=task, cut=cut)
+def measured(rows, read, answer="7", keep=0.8):
+    return look_at(np.array(rows), read, answer, keep, question_id="q", task="t", cut=False)
+
+
+def look(*args, **kwargs):
+    return measured(*args, **kwargs).look
 
 
 @given(
@@ -47,23 +51,23 @@ def test_counts_as_sparse_transfer_selects(rows, keep):
 def test_heads_and_their_average_are_counted_over_the_reasoning_alone():
     """Two heads that each look at one token: either needs one, their average two.  The rest of the prompt has half."""
     rows = [[[0.25, 0.25, 0.5, 0.0, 0.0, 0.0], [0.1, 0.4, 0.0, 0.5, 0.0, 0.0]]]
-    found = look(rows, reasoning("a", "b", "c", "d"))
-    assert found.tokens == 4
-    assert found.head_set_size.tolist() == [[1, 1]]
-    assert found.set_size.tolist() == [2]
-    np.testing.assert_allclose(found.averaged, [[0.5, 0.5, 0, 0]])
-    np.testing.assert_allclose(found.on_reasoning, [0.5])
+    found = measured(rows, reasoning("a", "b", "c", "d"))
+    assert found.tokens == ["a", "b", "c", "d"]
+    assert found.look.head_set_size.tolist() == [[1, 1]]
+    assert found.look.set_size.tolist() == [2]
+    np.testing.assert_allclose(found.weights, [[0.5, 0.5, 0, 0]])
+    np.testing.assert_allclose(found.look.on_reasoning, [0.5])
 
 
 def test_heads_count_in_the_average_by_what_they_spend_on_the_reasoning():
-    found = look([[[0.0, 0.1, 0.9, 0.0], [0.9, 0.0, 0.0, 0.1]]], reasoning("a", "b"))
-    np.testing.assert_allclose(found.averaged, [[0.9, 0.1]])
+    found = measured([[[0.0, 0.1, 0.9, 0.0], [0.9, 0.0, 0.0, 0.1]]], reasoning("a", "b"))
+    np.testing.assert_allclose(found.weights, [[0.9, 0.1]])
 
 
 def test_no_weight_at_all_is_spread_evenly():
-    found = look([[[0.5, 0.5, 0.0, 0.0]]], reasoning("a", "b"))
-    np.testing.assert_allclose(found.averaged, [[0.5, 0.5]])
-    assert found.set_size.tolist() == [2]
+    found = measured([[[0.5, 0.5, 0.0, 0.0]]], reasoning("a", "b"))
+    np.testing.assert_allclose(found.weights, [[0.5, 0.5]])
+    assert found.look.set_size.tolist() == [2]
 
 
 def groups_of(read, answer):
@@ -111,8 +115,8 @@ def test_lift_and_rank():
 def test_no_stated_answer_counts_for_shares_and_not_for_lifts():
     read, rows = reasoning("red", " 7"), [[[0, 0, 0.8, 0.2]]]
     reading = Reading()
-    reading.add(look(rows, read, answer=None), read.tokens)
-    reading.add(look(rows, read), read.tokens)
+    reading.add(measured(rows, read, answer=None))
+    reading.add(measured(rows, read))
     assert (len(reading.looks), reading.answered) == (2, 1)
     assert reading.layers()[0].groups[ANSWER].n == 1
 
@@ -122,8 +126,8 @@ def test_means_over_questions_and_top_tokens():
     reading = Reading()
     first = reasoning("7", ",", ",", ",")
     second = reasoning(" 7", ",")
-    reading.add(look([[[0, 0, 0.4, 0.2, 0.2, 0.2]]], first, keep=0.5), first.tokens)
-    reading.add(look([[[0, 0, 0.8, 0.2]]], second, keep=0.5), second.tokens)
+    reading.add(measured([[[0, 0, 0.4, 0.2, 0.2, 0.2]]], first, keep=0.5))
+    reading.add(measured([[[0, 0, 0.8, 0.2]]], second, keep=0.5))
     (layer,) = reading.layers(top=2)
     assert layer.share == pytest.approx((2 / 4 + 1 / 2) / 2)
     assert layer.tokens == pytest.approx(1.5)

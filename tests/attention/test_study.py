@@ -48,9 +48,11 @@ def test_both_families_end_to_end(make, tmp_path):
     for reading in study.readings.values():
         assert len(reading.looks) == 3
         for look in reading.looks:
-            assert look.averaged.shape == (2, look.tokens)
             assert look.head_set_size.shape == (2, 2)
-            np.testing.assert_allclose(look.averaged.sum(-1), 1)
+            assert 1 <= look.head_set_size.min() <= look.head_set_size.max() <= look.tokens
+    for reading in study.example.readings.values():
+        assert reading.weights.shape == (2, len(reading.tokens))
+        np.testing.assert_allclose(reading.weights.sum(-1), 1)
     assert study.same < 3  # the two models write other nonsense
     assert all(table.rows for table in tables(study)[:2])
     assert [len(picture.svg()) > 5000 for picture in pictures(study)] == [True] * 3
@@ -141,8 +143,11 @@ def tiny_caption(study):
 
 def test_strange_characters_are_drawn(tiny):
     """What matplotlib would take for mathematics, and what no XML may hold."""
-    tokens = {role: ["\x05", "$x_{", "\x1e", *tokens[3:]] for role, tokens in tiny.example.tokens.items()}
-    strange = replace(tiny.example, question="costs $5 and $x_{ \x05 ?", tokens=tokens)
+    readings = {
+        role: replace(reading, tokens=["\x05", "$x_{", "\x1e", *reading.tokens[3:]])
+        for role, reading in tiny.example.readings.items()
+    }
+    strange = replace(tiny.example, question="costs $5 and $x_{ \x05 ?", readings=readings)
     for picture in pictures(replace(tiny, example=strange)):
         assert ElementTree.fromstring(picture.svg()).tag.endswith("svg")
 
