@@ -48,11 +48,12 @@ train-tiny: $(VENV)/.demo
 eval-tiny: $(VENV)/.demo
 	$(BIN)/python -m mai_plugin.tiny.evaluate
 
-# Puts the tables of the last `make demo` and `make eval-tiny` into README.md and docs/, and runs report and plan of docs/.
+# Puts the tables of the last `make demo` and `make eval-tiny` into README.md and docs/, and runs what docs/ shows of report, reproduce and attention.
 docs-tables: $(VENV)/.all
 	$(BIN)/python scripts/docs_tables.py
 	$(BIN)/python scripts/docs_report.py
 	$(BIN)/python scripts/docs_reproduce.py
+	$(BIN)/python scripts/docs_attention.py
 
 clean:
 	rm -rf $(VENV) out

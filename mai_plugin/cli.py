@@ -194,6 +194,51 @@ def reproduce(
         _fail(f"{len(failed)} of {len(plan.runs)} runs failed; the same command runs them again:{lines}")
 
 
+@app.command()
+def attention(
+    tasks: Annotated[
+        str | None, typer.Option(help="Tasks of lmms-eval, such as chartqa,pope; generated bar charts if none.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="With --tasks: questions of each.")] = None,
+    charts: Annotated[int, typer.Option(help="Without --tasks: number of charts.")] = 100,
+    seed: Annotated[int, typer.Option(help="Of the charts.")] = 4321,
+    preset: Annotated[str | None, typer.Option(help="A pair's; MAI-tiny by default. `mai presets` lists them.")] = None,
+    small: Annotated[
+        str | None, typer.Option(help="The small model: a checkpoint folder or a name on the Hub.")
+    ] = None,
+    large: Annotated[str | None, typer.Option(help="The large model, whose attention is looked at.")] = None,
+    keep: Annotated[float, typer.Option(help="Share of the weight, above 0 and at most 1.")] = 0.8,
+    engine: Annotated[str, typer.Option(help="transformers: others do not give attention weights.")] = "transformers",
+    engine_args: Annotated[str | None, typer.Option(help="For the engine, as JSON.")] = None,
+    device: Annotated[str | None, typer.Option(help="Such as cuda:0, cpu or auto.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16 or float16.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Reasonings that are written at once.")] = 16,
+    max_reasoning_tokens: Annotated[int | None, typer.Option(help="Limit on a reasoning.")] = None,
+    store: Annotated[str, typer.Option(help="Call store: its file or folder; off to keep nothing.")] = "mai_runs",
+    json: _JSON = None,
+    csv: Annotated[Path | None, typer.Option(help="Write a CSV file per table to this folder.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Write pictures (PNG and SVG) to this folder.")] = None,
+) -> None:
+    """Which tokens of the small and of its own reasoning the large model looks at before it answers (table 16)."""
+    with _one_line():
+        from mai_plugin.attention.questions import choose
+        from mai_plugin.attention.report import Outputs
+        from mai_plugin.attention.study import check, run_study
+        from mai_plugin.settings import Settings
+
+        pair = {"small": small, "large": large, "preset": preset or (None if small or large else "MAI-tiny")}
+        args = {
+            **pair, "engine": engine, "engine_args": engine_args, "device": device, "dtype": dtype,
+            "batch_size": batch_size, "max_reasoning_tokens": max_reasoning_tokens, "store": store,
+        }  # fmt: skip
+        settings, outputs = Settings.from_args("transfer", args), Outputs(json, csv, plots)
+        check(settings, keep)
+        outputs.prepare()
+        written = outputs.write(run_study(settings, choose(tasks, limit, charts, seed), keep))
+    for path in written:
+        typer.echo(path)
+
+
 @app.command(
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     add_help_option=False,
@@ -221,12 +266,14 @@ def _write_json(path: Path | None, content: object) -> None:
 @contextmanager
 def _one_line() -> Iterator[None]:
     """What is wrong, in one line, and exit code 1."""
+    from mai_plugin.engines.base import EngineError
+
     try:
         yield
-    except ValueError as error:
+    except (ValueError, EngineError) as error:
         _fail(str(error))
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("scipy", "numpy"):
+        if (error.name or "").partition(".")[0] not in ("scipy", "numpy", "matplotlib"):
             raise
         _fail(f"{error}; pip install 'mai-plugin[plots]'")
 
