@@ -23,14 +23,14 @@ from typing import Any
 import psutil
 import torch
 from common import machine, median, write
+from mai_plugin.profile.models import load, resolve
+from mai_plugin.profile.parts import Parts
 from rich.console import Console
 from rich.table import Table
 
 from mai_plugin.analysis.paper import paper
 from mai_plugin.attention.rows import attention_rows
 from mai_plugin.core.records import Sparse
-from mai_plugin.profile.models import load, resolve
-from mai_plugin.profile.parts import Parts
 from mai_plugin.tiny.charts import chart_questions
 from mai_plugin.tiny.evaluate import measure
 

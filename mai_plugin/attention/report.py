@@ -12,7 +12,7 @@ from typing import Any
 
 from mai_plugin.analysis.paper import SOURCE, paper
 from mai_plugin.analysis.render import to_csv, to_terminal
-from mai_plugin.analysis.tables import COUNT, FACTOR, POINTS, TOKENS, Cell, Column, Table
+from mai_plugin.analysis.table import COUNT, FACTOR, POINTS, TOKENS, Cell, Column, Table
 from mai_plugin.attention.analysis import ANSWER, BEFORE, GROUPS, NUMBER, Layer, Lift, Look, lifts
 from mai_plugin.attention.study import READINGS, Study
 

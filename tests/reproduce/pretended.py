@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,4 @@ class Pretended:
         done = Completion(f"{stage}: {answer}", 20, 0, TOKENS[stage] + (number % 3 if stage in "ER" else 0), 0.1, 1.0)
         key = f"{run.key if run.timed else ''}{question}{size}{stage}{run.need}"
         row = store.add_call(key, size, "transformers", asked, done)
-        return Call(
-            role, stage, Completion(*(getattr(done, name) for name in done.__slots__[:-1]), call_id=row), answer
-        )
+        return Call(role, stage, replace(done, call_id=row), answer)
