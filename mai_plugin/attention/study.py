@@ -16,10 +16,10 @@ from mai_plugin.attention.analysis import EARLIER, Array, Measured, Reading, loo
 from mai_plugin.attention.questions import Asked, Questions
 from mai_plugin.attention.reasoning import Reasoning, find_reasoning
 from mai_plugin.core.agent import Agent, Generate
-from mai_plugin.core.prompts import Prompts, inert
+from mai_plugin.core.prompts import inert
 from mai_plugin.core.question import Question
-from mai_plugin.core.records import Call, Completion, Message, Outcome, Request
-from mai_plugin.engines.base import Engine, EngineError, hf_messages
+from mai_plugin.core.records import Message, Outcome
+from mai_plugin.engines.base import EngineError
 from mai_plugin.run.identity import model_identity
 from mai_plugin.run.recorder import Recorder
 from mai_plugin.run.runner import Failure, Item, Result
@@ -175,10 +175,10 @@ def _question(session: Session, asked: Asked) -> Question:
 def _watch(session: Session, asked: Asked, outcome: Outcome, keep: float) -> Example:
     """Measure one question, both readings."""
     question = _question(session, asked)
+    engine: TransformersEngine = session.engines["large"]  # type: ignore[assignment]
     readings = {}
     for call in outcome.calls:
-        messages = prompt_after(question, call, session.settings.prompts)
-        rows, reasoning = attend(session.engines["large"], messages)
+        rows, reasoning = attend(engine, session.agents["large"].messages_after(question, call))
         if not reasoning.spans:
             raise EngineError(f"the reasoning of the {call.role} model is empty")
         answer = None if call.answer is None else inert(call.answer)
@@ -188,23 +188,11 @@ def _watch(session: Session, asked: Asked, outcome: Outcome, keep: float) -> Exa
     return Example(asked.id, question.stem[-1].text, readings)
 
 
-def prompt_after(question: Question, reasoning: Call, prompts: Prompts) -> tuple[Message, ...]:
-    """The prompt in which a model answers after reading reasoning: `Agent.ask_after`'s own, without asking."""
-    requests: list[Request] = []
-
-    async def keep(request: Request) -> Completion:
-        requests.append(request)
-        return Completion("")
-
-    asyncio.run(Agent("large", keep, prompts).ask_after(question, reasoning))
-    return requests[0].messages
-
-
-def attend(engine: Engine, messages: tuple[Message, ...]) -> tuple[Array, Reasoning]:
+def attend(engine: TransformersEngine, messages: tuple[Message, ...]) -> tuple[Array, Reasoning]:
     """Attention of a prompt's last token at every layer, and where the prompt's reasoning stands.
 
     Args:
-        engine: of transformers; nothing else may run on it.
+        engine: of the model that reads; nothing else may run on it.
         messages: ending in the reasoning (assistant) and the question after it (user).
 
     Returns:
@@ -216,26 +204,13 @@ def attend(engine: Engine, messages: tuple[Message, ...]) -> tuple[Array, Reason
     """
     import torch
 
-    from mai_plugin.attention.rows import attention_rows, decoder_layers
+    from mai_plugin.attention.rows import attention_rows
 
-    loaded: TransformersEngine = engine  # type: ignore[assignment]
-    model = loaded.model
-    prepared = loaded.processor.apply_chat_template(
-        hf_messages(messages), add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
-    )
-    tokens = prepared["input_ids"].shape[1]
-    if tokens >= loaded.context:  # as the engine, which needs room for an answer
-        raise EngineError(f"the prompt's {tokens} tokens do not fit the context of {loaded.context} tokens")
-    inputs = {
-        key: value.to(model.device, dtype=model.dtype) if value.is_floating_point() else value.to(model.device)
-        for key, value in prepared.items()
-        if isinstance(value, torch.Tensor)
-    }
-    reasoning = find_reasoning(loaded.processor, messages, inputs["input_ids"][0].tolist())
-    if model.device.type == "cuda":  # kernels that are not torch's own ask for the thread's current device
-        torch.cuda.set_device(model.device)
-    rows = attention_rows(model, inputs, range(len(decoder_layers(model))))
-    return rows.numpy(), reasoning
+    inputs = engine.inputs(messages)
+    reasoning = find_reasoning(engine.processor, messages, inputs["input_ids"][0].tolist())
+    if engine.model.device.type == "cuda":  # kernels that are not torch's own ask for the thread's current device
+        torch.cuda.set_device(engine.model.device)
+    return attention_rows(engine.model, inputs, range(engine.depth)).numpy(), reasoning
 
 
 def _shows_well(example: Example) -> tuple[bool, bool, int]:

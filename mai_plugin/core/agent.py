@@ -44,16 +44,17 @@ class Agent:
 
         Reasoning that the token limit cut is handed on as it stands, and without special tokens: see `inert`.
         """
-        messages = self._after(question, reasoning, style)
+        messages = self.messages_after(question, reasoning, style)
         return await self._call(question, "final", messages, question.max_new_tokens)
 
     async def select(self, question: Question, reasoning: Call, style: Style = "R") -> Call:
         """The part of reasoning that this model looks at before it answers (sparse RT, table 9)."""
-        messages = self._after(question, reasoning, style)
+        messages = self.messages_after(question, reasoning, style)
         kept = await self.generate(Request(messages, 0, question.id, "select", self.sparse))
         return Call(self.role, "select", kept, None)
 
-    def _after(self, question: Question, reasoning: Call, style: Style) -> tuple[Message, ...]:
+    def messages_after(self, question: Question, reasoning: Call, style: Style = "R") -> tuple[Message, ...]:
+        """The prompt in which this model answers after reading reasoning."""
         return (
             *question.asking(self.prompts.wording(style, question.kind)),
             Message("assistant", (inert(reasoning.text),)),

@@ -15,7 +15,7 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
 from mai_plugin.attention.select import select
-from mai_plugin.core.records import Completion, Request, Sparse
+from mai_plugin.core.records import Completion, Message, Request, Sparse
 from mai_plugin.engines import checkpoint
 from mai_plugin.engines.base import EngineError, hf_messages
 from mai_plugin.engines.speculative import Assistant
@@ -131,16 +131,11 @@ class TransformersEngine:
         arrived = time.perf_counter()
         self._preparing += 1
         try:
-            inputs = await loop.run_in_executor(self._processor_thread, self._prepare, request)
+            inputs = await loop.run_in_executor(self._processor_thread, self._prepare, request.messages)
         finally:
             self._preparing -= 1
             self._changed.set()
-        tokens = int(inputs["input_ids"].shape[1])
-        if tokens >= self.context:
-            raise EngineError(
-                f"the prompt's {tokens} tokens do not fit the context of {self.context} tokens of {self.name}"
-            )
-        limit = min(request.max_tokens, self.context - tokens)
+        limit = min(request.max_tokens, self._room(inputs))
         job = _Job(request, arrived, inputs, limit, loop.create_future())
         self._waiting.append(job)
         if self._loop_task is None or self._loop_task.done():
@@ -201,11 +196,30 @@ class TransformersEngine:
         if self.device.startswith("cuda:"):  # kernels that are not torch's own ask for the thread's current device
             torch.cuda.set_device(self.device)
 
-    def _prepare(self, request: Request) -> dict[str, torch.Tensor]:
-        """Chat template, image preprocessing and tokens of one request."""
+    def inputs(self, messages: Sequence[Message]) -> dict[str, torch.Tensor]:
+        """One prompt as the model takes it, on the model's device: for those who call the model themselves.
+
+        Raises:
+            EngineError: as `generate`.
+        """
+        inputs = self._prepare(messages)
+        self._room(inputs)
+        return self._on_device(inputs)
+
+    def _room(self, inputs: Mapping[str, torch.Tensor]) -> int:
+        """How many tokens the context has room for behind a prompt."""
+        tokens = int(inputs["input_ids"].shape[1])
+        if tokens >= self.context:
+            raise EngineError(
+                f"the prompt's {tokens} tokens do not fit the context of {self.context} tokens of {self.name}"
+            )
+        return self.context - tokens
+
+    def _prepare(self, messages: Sequence[Message]) -> dict[str, torch.Tensor]:
+        """Chat template, image preprocessing and tokens of one prompt."""
         try:
             inputs = self.processor.apply_chat_template(
-                hf_messages(request.messages),
+                hf_messages(messages),
                 add_generation_prompt=True,
                 tokenize=True,
                 return_dict=True,

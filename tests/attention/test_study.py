@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import torch
 from checkpoints import random_internvl, random_qwen3_vl
 
 from mai_plugin.attention.analysis import ANSWER
@@ -19,11 +18,11 @@ from mai_plugin.attention.plots import pictures
 from mai_plugin.attention.questions import Asked, Questions, chart_set
 from mai_plugin.attention.report import Outputs, as_json, notes, tables
 from mai_plugin.attention.select import select
-from mai_plugin.attention.study import prompt_after, run_study
+from mai_plugin.attention.study import run_study
+from mai_plugin.core.agent import Agent
 from mai_plugin.core.prompts import load_prompts
 from mai_plugin.core.question import Question
 from mai_plugin.core.records import Call, Completion
-from mai_plugin.engines.base import hf_messages
 from mai_plugin.engines.transformers import TransformersEngine
 from mai_plugin.settings import Settings
 
@@ -67,17 +66,13 @@ def test_the_same_attention_as_sparse_transfer_selects_by():
     for asked, look in zip(questions.asked, study.readings["large"].looks, strict=True):
         question = Question.from_messages(asked.id, asked.messages(), 16, load_prompts())
         messages = question.asking(load_prompts().wording("R", question.kind))
-        inputs = engine.processor.apply_chat_template(
-            hf_messages(messages), add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
-        )
+        inputs = engine.inputs(messages)
         written = engine.model.generate(**inputs, max_new_tokens=100, do_sample=False)
         text = engine.tokenizer.decode(written[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-        prompt = prompt_after(question, Call("large", "R", Completion(text), None), load_prompts())
+        reasoning = Call("large", "R", Completion(text), None)
+        prompt = Agent("large", engine.generate, load_prompts()).messages_after(question, reasoning)
         assert [message.role for message in prompt] == ["user", "assistant", "user"]
-        inputs = engine.processor.apply_chat_template(
-            hf_messages(prompt), add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
-        )
-        inputs = {key: value for key, value in inputs.items() if isinstance(value, torch.Tensor)}
+        inputs = engine.inputs(prompt)
         for layer in range(3):
             kept = select(engine.model, engine.processor, prompt, inputs, layer, 0.6)
             assert astuple(kept)[1:] == (look.set_size[layer], look.tokens)

@@ -60,7 +60,7 @@ def ask(engine: TransformersEngine, *requests: Request) -> list[Completion]:
 @pytest.mark.parametrize("layer", [0, 1, 0.5])
 def test_what_eager_attention_would_select(engine: TransformersEngine, folder: Path, layer: float) -> None:
     (done,) = ask(engine, request(layer=layer))
-    inputs = engine._prepare(request())
+    inputs = engine.inputs(messages())
     eager = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
         matrix = eager(**inputs, output_attentions=True).attentions[1 if layer else 0]

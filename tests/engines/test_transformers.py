@@ -129,7 +129,7 @@ def test_a_prompt_longer_than_the_context_is_named_and_the_others_finish(engine:
 def test_an_answer_stops_at_the_end_of_the_context(engine: TransformersEngine) -> None:
     words = 1
     while True:  # a prompt that leaves room for a few tokens only
-        tokens = int(engine._prepare(Request((user("z " * words),), 1))["input_ids"].shape[1])
+        tokens = int(engine.inputs((user("z " * words),))["input_ids"].shape[1])
         if tokens > engine.context - 6:
             break
         words += max(1, (engine.context - 6 - tokens) // 2)
@@ -157,7 +157,7 @@ def test_one_bad_request_does_not_spoil_its_batch(engine: TransformersEngine, mo
 def test_special_tokens_of_either_family_are_inert_in_reasoning(engine: TransformersEngine) -> None:
     def prompt(reasoning: str) -> list[int]:
         turns = (user(picture(64, 64), "Q"), Message("assistant", (inert(reasoning),)), user("And?"))
-        return engine._prepare(Request(turns, 1))["input_ids"][0].tolist()
+        return engine.inputs(turns)["input_ids"][0].tolist()
 
     special = set(engine.tokenizer.get_added_vocab().values())
 

@@ -112,7 +112,7 @@ def test_the_transfer_call_finds_its_image_and_stem_in_the_cache(pair):
     for outcome in finals:
         asyncio.run(agent.ask(questions[outcome.question_id], "S"))
         asyncio.run(agent.ask_after(questions[outcome.question_id], outcome.calls[2]))
-        short, final = (reader._prepare(request)["input_ids"][0].tolist() for request in sent[-2:])
+        short, final = (reader.inputs(request.messages)["input_ids"][0].tolist() for request in sent[-2:])
         same = next(i for i, (a, b) in enumerate(zip(short, final, strict=False)) if a != b)
         # The image and the stem are in the shared part, and whole blocks of it are cached.
         assert same > 2 * block
