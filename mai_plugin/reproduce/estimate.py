@@ -9,6 +9,7 @@ from functools import cache
 from mai_plugin.analysis.latency import PAPER_COLUMN, Latency, fit
 from mai_plugin.analysis.paper import paper
 from mai_plugin.reproduce.plan import Plan, Planned
+from mai_plugin.reproduce.printed import SPARSE_WAY
 
 Step = tuple[str, str, str]
 """Benchmark, size of the model, and what it is asked: `S`, `E`, `R`, or `final after` the size and style it reads."""
@@ -35,8 +36,8 @@ def estimate(plan: Plan, finished: Collection[str] = ()) -> dict[str, Estimate]:
     """Estimate every run of a plan.
 
     A call of a model takes `a + b n` with n output tokens, by table 4 of the paper (batch 1, its machine); n are the
-    means of table 5 (InternVL3.5: table 13), and a final answer is as long as one in S.  MAI's routes are table 10's;
-    on RealWorldQA, which it leaves out, those of the other five together.
+    means of table 5 (InternVL3.5: table 13), a final answer is as long as one in S, and a selection writes nothing.
+    MAI's routes are table 10's; on RealWorldQA, which it leaves out, those of the other five together.
 
     Args:
         plan: the plan.
@@ -77,6 +78,8 @@ def steps(plan: Plan, run: Planned) -> dict[Step, float]:
             }
         elif way in ("S", "E", "R"):
             wanted = {(small, way): n}
+        elif way.startswith(SPARSE_WAY):
+            wanted = {(small, "R"): n, (large, f"select by {way}"): n, (large, f"final after {way}"): n}
         else:  # E-S2, R-S2, transfer-R: one model reasons, the same or another answers
             style = way.removeprefix("transfer-").removesuffix("-S2")
             wanted = {(small, style): n, (large, f"final after {small}-{style}"): n}
@@ -88,7 +91,7 @@ def seconds_of(family: str, step: Step) -> float:
     """Modelled seconds of one call."""
     benchmark, size, asked = step
     lengths = paper()[_TOKENS[family]][size][benchmark]
-    length = lengths["S" if asked.startswith("final") else asked]
+    length = 0.0 if asked.startswith("select") else lengths["S" if asked.startswith("final") else asked]
     line = _latency(STAND_INS.get(size, size))
     return line.fixed_s + line.per_token_s * float(length)
 

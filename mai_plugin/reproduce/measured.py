@@ -21,7 +21,7 @@ from mai_plugin.analysis.scores import ScoredRun
 from mai_plugin.analysis.stats import interval
 from mai_plugin.analysis.table import COUNT, Cell, Column, Table
 from mai_plugin.reproduce.plan import TASK_NAMES, Plan
-from mai_plugin.reproduce.printed import MAI_TWO_STAGE, SCORE, SECONDS, SHARES, TITLES, TOKENS, Printed
+from mai_plugin.reproduce.printed import KEPT, MAI_TWO_STAGE, SCORE, SECONDS, SHARES, TITLES, TOKENS, Printed
 from mai_plugin.reproduce.runner import Done
 from mai_plugin.reproduce.second_step import Replayed, replay_second_step
 
@@ -172,6 +172,9 @@ def _value(figure: Printed, own: TaskResult, other: TaskResult) -> tuple[float |
     if figure.what == TOKENS:
         written = [sample.usage().output_tokens for sample in own.answered]
         return float(np.mean(written)), _mean_interval(written)
+    if figure.what == KEPT:
+        kept = [sum(call.completion.details.get("kept_tokens", 0) for call in sample.calls) for sample in own.answered]
+        return float(np.mean(kept)), _mean_interval(kept)
     if figure.what in SHARES.values():
         return _share(own.routes.get(figure.what, 0), len(own.answered))
     found = time_cell(own.run) if figure.what == SECONDS else speedup(own.run, other.run)
@@ -254,6 +257,10 @@ _NOTES = {
     5: (_OUR_TOKENS,),
     13: (_OUR_TOKENS,),
     7: ("S2: the short answer asked for after the model's own reasoning; MMMU's E and R are without it.",),
+    9: (
+        "LN: by the attention of layer N of the 8B's 36, counted from 0 (the paper does not say so); in another "
+        "model the layer at the same share of its depth.",
+    ),
     10: ("Routes in per cent of the questions. The printed ones are the table's counts as shares.",),
     11: (
         "Seconds from the first question to the last answer, no call reused. One run each, so no interval. The "

@@ -12,7 +12,7 @@ import yaml
 
 from mai_plugin.analysis.benchmarks import BENCHMARKS
 from mai_plugin.harness.command import Evaluation
-from mai_plugin.reproduce.printed import TABLES, Need, Printed, printed_figures
+from mai_plugin.reproduce.printed import SPARSE_TABLE, SPARSE_WAY, TABLES, Need, Printed, is_printed, printed_figures
 from mai_plugin.resources import task_configs
 from mai_plugin.settings import STORE_FILE, Settings, StrategyName
 
@@ -29,12 +29,15 @@ MAX_REASONING_TOKENS = 8192
 """Default limit on E and R.  The paper names none; its mean for the 2B's R on MMMU, 2,019, rules 2,048 out."""
 
 _PRESETS = {"Qwen3-VL": "Qwen3VL", "InternVL3.5": "InternVL3_5"}
-_WAYS = ("S", "E-S2", "E", "R-S2", "R", "transfer-R", "MAI")
+_WAYS = ("S", "E-S2", "E", "R-S2", "R", "transfer-R", SPARSE_WAY, "MAI")
 """Order of runs: a two-stage run makes the calls of the plain one."""
 _MODELS: dict[str, tuple[str, StrategyName]] = {
     "transfer-R": ("mai_transfer", "transfer"),
+    SPARSE_WAY: ("mai_cascade", "sparse_transfer"),
     "MAI": ("mai_cascade", "mutual_verification"),
 }
+SPARSE_DEPTH = 36
+"""Decoder layers of the paper's 8B: in another model, a layer of table 9 is the one at the same share of the depth."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ def evaluation(request: Request, run: Planned) -> Evaluation:
             raise ValueError(f"{key} {value!r} holds a comma, at which lmms-eval splits its --model_args")
     model_args = ",".join(f"{key}={value}" for key, value in given.items())
     folder = request.out / "results" / (f"limit-{request.limit}" if request.limit else "all") / run.key
-    model = _MODELS.get(run.need[1], ("mai_single", "single"))[0]
+    model = _model_of(run.need[1])[0]
     return Evaluation(model, model_args, run.tasks, request.batch_size, folder, request.limit)
 
 
@@ -195,9 +198,19 @@ def settings(request: Request, run: Planned) -> Settings:
     Raises:
         ValueError: it does not take one of them.
     """
-    strategy = _MODELS.get(run.need[1], ("mai_single", "single"))[1]
+    strategy = _model_of(run.need[1])[1]
     given = {**_arguments(request, run), "store": str(request.store), "batch_size": str(request.batch_size)}
     return Settings.from_args(strategy, given)
+
+
+def _layer_of(way: str) -> tuple[str, str]:
+    """A way without its layer, and the layer; `("transfer-R", "")` for one that has none."""
+    return (SPARSE_WAY, way.removeprefix(SPARSE_WAY)) if way.startswith(SPARSE_WAY) else (way, "")
+
+
+def _model_of(way: str) -> tuple[str, StrategyName]:
+    """lmms-eval's name of the model that asks in this way, and its strategy."""
+    return _MODELS.get(_layer_of(way)[0], ("mai_single", "single"))
 
 
 def _arguments(request: Request, run: Planned) -> dict[str, str]:
@@ -205,7 +218,13 @@ def _arguments(request: Request, run: Planned) -> dict[str, str]:
     sizes, way = run.need
     roles = dict(zip(("model",) if len(sizes) == 1 else ("small", "large"), sizes, strict=True))
     given = {role: request.models[size] for role, size in roles.items()}
-    if way != "MAI":
+    way, layer = _layer_of(way)
+    if layer:
+        own = sizes[-1] not in request.replaced
+        given |= {"strategy": "sparse_transfer", "layer": layer if own else f"{int(layer) / SPARSE_DEPTH:.3f}"}
+        if request.engine == "vllm":
+            given["selector"] = given["large"]
+    elif way != "MAI":
         given["prompt"] = way.removeprefix("transfer-").removesuffix("-S2")
     if way.endswith("-S2"):
         given["two_stage"] = "true"
@@ -223,7 +242,8 @@ def _arguments(request: Request, run: Planned) -> dict[str, str]:
 def _order(run: Planned) -> tuple[Any, ...]:
     sizes, way = run.need
     benchmark = BENCHMARKS.index(run.benchmarks[0]) if run.timed else -1
-    return not run.timed, benchmark, len(sizes), [_billions(size) for size in sizes], _WAYS.index(way)
+    way, layer = _layer_of(way)
+    return not run.timed, benchmark, len(sizes), [_billions(size) for size in sizes], _WAYS.index(way), int(layer or 0)
 
 
 def _left_out(figures: Iterable[Printed], kept: Sequence[Printed], missing: Iterable[str]) -> list[str]:
@@ -257,7 +277,9 @@ def parse_request(
     """A request from what stands on the command line.
 
     Args:
-        tables, benchmarks: with commas between; None for all.  A benchmark by its name or its task's.
+        tables: with commas between; None for all that print something for the benchmarks.  Table 9 only if it is asked
+            for where the engine is `openai`.
+        benchmarks: with commas between, by their names or their tasks'; None for all.
         family: `qwen3-vl` or `internvl3.5`.
         models, base_urls: `SIZE=VALUE` with commas between; models of None for the paper's.
         engine_args: a JSON object.
@@ -271,11 +293,16 @@ def parse_request(
         raise ValueError(f"--family {family}: it may be {' or '.join(families)}")
     chosen = families[family.lower()]
     own = paper_models(chosen)
-    numbers = TABLES[chosen] if tables is None else tuple(_number(table) for table in _split(tables))
+    asked = BENCHMARKS if benchmarks is None else _benchmarks(benchmarks)
+    if tables is None:
+        left_out = SPARSE_TABLE if more.get("engine") == "openai" else None  # servers give no attention
+        numbers = tuple(n for n in TABLES[chosen] if n != left_out and is_printed(n, asked))
+    else:
+        numbers = tuple(_number(table) for table in _split(tables))
     request = Request(
         family=chosen,
         tables=tuple(dict.fromkeys(numbers)),
-        benchmarks=BENCHMARKS if benchmarks is None else _benchmarks(benchmarks),
+        benchmarks=asked,
         models=own if models is None else _by_size("--models", models, own),
         base_urls={} if base_urls is None else _by_size("--base-urls", base_urls, own),
         engine_args={} if engine_args is None else _object(engine_args),

@@ -9,28 +9,32 @@ from typing import Any
 from mai_plugin.analysis.paper import paper
 from mai_plugin.core.strategies import AGREE_REASON, AGREE_SIMPLE, TRANSFER
 
-TABLES = {"Qwen3-VL": (5, 6, 7, 8, 10, 11, 15), "InternVL3.5": (13, 14)}
+TABLES = {"Qwen3-VL": (5, 6, 7, 8, 9, 10, 11, 15), "InternVL3.5": (13, 14)}
 """Family to the tables of it that can be reproduced."""
 TITLES = {
     5: "output tokens per question",
     6: "POPE, F1",
     7: "scores",
     8: "reasoning transfer",
+    9: "sparse transfer",
     10: "MAI: routes and scores",
     11: "total time",
     13: "output tokens per question",
     14: "scores",
     15: "R or R(S2) in MAI's second step",
 }
-SCORE, TOKENS, SECONDS = "score", "output tokens", "total s"
+SCORE, TOKENS, KEPT, SECONDS = "score", "output tokens", "tokens handed on", "total s"
 SHARES = {"agree_s": AGREE_SIMPLE, "agree_r": AGREE_REASON, "transfer": TRANSFER}
 """The paper's name of a count to the route whose questions it counts."""
+SPARSE_TABLE = 9
+SPARSE_WAY = "sparse-R-L"
+"""Sparse transfer at the layer of the large model whose number follows."""
 MAI_TWO_STAGE = "MAI, R(S2)"
 """MAI with R(S2) in its second step (table 15): no run of its own, but a replay of other runs' calls."""
 
 Need = tuple[tuple[str, ...], str]
 """Sizes of the models, small before large, and the way that they are asked: `S`, `E`, `R`, `E-S2`, `R-S2`,
-`transfer-R` or `MAI`.  That is what a run is for."""
+`transfer-R`, `sparse-R-L16` (or another layer) or `MAI`.  That is what a run is for."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,8 @@ class Printed:
         sizes: of the models that answer, small before large.
         way: how they are asked: as in `Need`, or `MAI_TWO_STAGE`.
         benchmark: as in `analysis.benchmarks.BENCHMARKS`.
-        what: `SCORE` (points), `TOKENS` (per question), a route (per cent of the questions), `SECONDS`, or a speed-up,
-            `speed-up against` another way.
+        what: `SCORE` (points), `TOKENS` and `KEPT` (per question), a route (per cent of the questions), `SECONDS`, or a
+            speed-up, `speed-up against` another way.
         value: as printed, or, for a route, the printed count as a share; None where the paper prints none, but a reader
             has to see it.
         remarks: what to keep in mind.
@@ -105,6 +109,11 @@ def printed_figures(family: str, tables: Sequence[int], benchmarks: Sequence[str
     return found
 
 
+def is_printed(table: int, benchmarks: Sequence[str]) -> bool:
+    """Whether a table prints anything for some benchmarks."""
+    return any(figure.benchmark in benchmarks for figure in _READERS[table](table))
+
+
 def _tokens(table: int) -> Iterator[Printed]:
     name = {5: "table5_output_tokens_qwen3vl", 13: "table13_output_tokens_internvl35"}[table]
     for size, benchmarks in paper()[name].items():
@@ -147,6 +156,16 @@ def _transfer(table: int) -> Iterator[Printed]:
             size, _, way = row.partition("-")
             asked = way if size == "2B" else _two_stage(way, benchmark)
             yield Printed(table, (size,), asked, benchmark, SCORE, value)
+
+
+def _sparse(table: int) -> Iterator[Printed]:
+    rows, pair = paper()["table9_sparse_transfer_pope"], ("2B", "8B")
+    yield Printed(table, ("8B",), "S", "POPE", SCORE, rows["8B-S"]["f1"])
+    for layer, row in rows["layers"].items():
+        yield Printed(table, pair, f"{SPARSE_WAY}{layer}", "POPE", KEPT, row["tokens"])
+        yield Printed(table, pair, f"{SPARSE_WAY}{layer}", "POPE", SCORE, row["f1"])
+    yield Printed(table, ("2B",), "R", "POPE", TOKENS, rows["full"]["tokens"])
+    yield Printed(table, pair, "transfer-R", "POPE", SCORE, rows["full"]["f1"])
 
 
 def _cascade(table: int) -> Iterator[Printed]:
@@ -205,6 +224,6 @@ def _two_stage(way: str, benchmark: str) -> str:
 
 
 _READERS = {
-    5: _tokens, 6: _pope, 7: _scores, 8: _transfer, 10: _cascade, 11: _time, 13: _tokens, 14: _scores_internvl,
-    15: _second_step,
+    5: _tokens, 6: _pope, 7: _scores, 8: _transfer, 9: _sparse, 10: _cascade, 11: _time, 13: _tokens,
+    14: _scores_internvl, 15: _second_step,
 }  # fmt: skip

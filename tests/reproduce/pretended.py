@@ -23,7 +23,7 @@ GOLD = "7"
 ANSWERS = ["77777", "57777", "56777", "55777", "57474"]
 # MAI: agree-simple (0, 3), agree-reason (1), transfer (2 right, 4 wrong); with R(S2) number 4 is agree-reason, and right.
 WALL_S = {"S": 10.0, "R": 60.0, "transfer-R": 50.0, "MAI": 20.0}
-TOKENS = {"S": 2, "E": 10, "R": 30, "final": 2}
+TOKENS = {"S": 2, "E": 10, "R": 30, "select": 0, "final": 2}
 
 
 def plan_of(out: Path, **options: Any) -> Plan:
@@ -43,6 +43,8 @@ def answered(run: Planned, number: int) -> tuple[str, list[tuple[str, str, str]]
         return ("agree-reason", calls[:3]) if r == large else ("transfer", calls)
     if way == "transfer-R":
         return "transfer", [("small", "R", r), ("large", "final", final)]
+    if way.startswith("sparse-R"):
+        return "sparse-transfer", [("small", "R", r), ("large", "select", f"only {r}"), ("large", "final", final)]
     style = way.removesuffix("-S2")
     first = ("model", style, {"S": small if sizes == ("2B",) else large}.get(style, r))
     return way, [first, ("model", "final", r_s2)] if way.endswith("-S2") else [first]
@@ -112,6 +114,8 @@ class Pretended:
         number = int(question.rpartition("/")[2])
         asked = Request((Message("user", ("How many?\nAnswer the question with a single word.",)),), 16)
         done = Completion(f"{stage}: {answer}", 20, 0, TOKENS[stage] + (number % 3 if stage in "ER" else 0), 0.1, 1.0)
+        if stage == "select":
+            done = replace(done, details={"full_tokens": 30, "kept_tokens": 12 + number % 2})
         key = f"{run.key if run.timed else ''}{question}{size}{stage}{run.need}"
         row = store.add_call(key, size, "transformers", asked, done)
         return Call(role, stage, replace(done, call_id=row), answer)

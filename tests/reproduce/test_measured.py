@@ -73,6 +73,15 @@ def test_tokens_are_means_with_students_interval(tmp_path: Path, monkeypatch: py
     assert (constant.value, constant.ci95, constant.difference_ci95) == (2, None, None)
 
 
+def test_tokens_that_sparse_transfer_hands_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """12 or 13, by turns."""
+    _, found = measured(tmp_path, monkeypatch, tables="9", benchmarks="pope")
+    one = by_name(found)[9, "2B+8B", "sparse-R-L16", "tokens handed on"]
+    half = 2.022691 * math.sqrt(40 * 0.25 / 39 / 40)
+    assert (one.value, one.printed.value) == (12.5, 121.1)
+    assert one.ci95 == pytest.approx((12.5 - half, 12.5 + half), abs=1e-4)
+
+
 def test_times_come_from_runs_that_reused_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pretended runs take 10 (S), 60 (R), 50 (transfer) and 20 (MAI) seconds."""
     _, found = measured(tmp_path, monkeypatch, tables="11,10")

@@ -9,6 +9,7 @@ import pytest
 from pretended import plan_of
 
 from mai_plugin.analysis.paper import paper
+from mai_plugin.core.records import Sparse
 from mai_plugin.harness.registration import MODELS
 from mai_plugin.reproduce.plan import TASK_NAMES, Plan, evaluation, paper_models, settings
 from mai_plugin.reproduce.printed import TABLES, printed_figures
@@ -53,7 +54,7 @@ def test_a_run_serves_all_tables_and_is_there_once(qwen: Plan) -> None:
     pairs = [(run.need, benchmark) for run in qwen.runs for benchmark in run.benchmarks]
     assert len(pairs) == len(set(pairs))
     assert len(set(keys(qwen))) == len(qwen.runs)
-    assert qwen.run_for((("2B",), "R"), "ChartQA").tables == (5, 6, 7, 8, 10)
+    assert qwen.run_for((("2B",), "R"), "ChartQA").tables == (5, 6, 7, 8, 9, 10)
     # What table 11 times serves the tables of scores too.
     assert qwen.run_for((("2B", "8B"), "MAI"), "ChartQA").tables == (10, 11, 15)
     for figure in qwen.figures:
@@ -98,6 +99,13 @@ def test_every_command_is_one_that_the_package_takes(family: str) -> None:
         sizes, way = run.need
         assert [spec.name for spec in made.models.values()] == [plan.request.models[size] for size in sizes]
         assert all(spec.args == {"max_model_len": 16384, "seed": 1} for spec in made.models.values())
+        if way.startswith("sparse-R-L"):
+            expected = ("sparse_transfer", "R", False)
+            assert made.sparse == Sparse(int(way.removeprefix("sparse-R-L")))
+            assert made.selector is not None
+            assert made.selector.name == plan.request.models["8B"]
+            assert (made.strategy, made.prompt, made.two_stage) == expected
+            continue
         expected = {
             "MAI": ("mutual_verification", "R", False), "transfer-R": ("transfer", "R", False),
             "R-S2": ("single", "R", True), "E-S2": ("single", "E", True),
@@ -164,7 +172,8 @@ def test_base_urls_go_to_the_roles() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tables": "9"}, "--tables 9: not a table of Qwen3-VL that can be reproduced; those are 5,6,7,8,10,11,15"),
+        ({"tables": "12"}, "--tables 12: not a table of Qwen3-VL that can be reproduced; those are 5,6,7,8,9,10,11,15"),
+        ({"tables": "9", "engine": "openai", "base_urls": "2B=http://a,8B=http://b"}, "add selector=CHECKPOINT"),
         ({"tables": "seven"}, "--tables 'seven': numbers"),
         ({"family": "llava"}, "--family llava: it may be qwen3-vl or internvl3.5"),
         ({"family": "internvl3.5", "tables": "5"}, "not a table of InternVL3.5 that can be reproduced; those are 13,14"),
@@ -196,6 +205,24 @@ def test_a_comma_that_lmms_eval_would_split_at_is_refused() -> None:
         evaluation(plan.request, plan.runs[0])
 
 
+def test_table_9_takes_a_run_per_layer_and_another_model_the_same_share_of_its_depth() -> None:
+    plan = plan_of(OUT, tables="9")
+    layers = [4, 8, 10, 12, 14, 16, 22, 24]
+    assert keys(plan) == ["2B-R", "8B-S", "2B+8B-transfer-R", *(f"2B+8B-sparse-R-L{layer}" for layer in layers)]
+    assert [settings(plan.request, run).sparse for run in plan.runs[3:]] == [Sparse(layer) for layer in layers]
+    tiny = plan_of(OUT, tables="9", models="2B=mai-tiny-small,8B=mai-tiny-large")
+    sparse = settings(tiny.request, tiny.runs[-1]).sparse
+    assert sparse is not None
+    assert (sparse.layer, sparse.layer_of(3)) == (0.667, 2)
+
+
+def test_without_tables_those_that_there_is_something_of() -> None:
+    assert plan_of(OUT, benchmarks="ChartQA").request.tables == (5, 7, 8, 10, 11, 15)
+    assert plan_of(OUT, benchmarks="pope").request.tables == (5, 6, 8, 9, 10, 11, 15)
+    urls = {"engine": "openai", "base_urls": "2B=http://a,4B=http://b,8B=http://c"}
+    assert plan_of(OUT, benchmarks="pope", **urls).request.tables == (5, 6, 8, 10, 11, 15)
+
+
 def test_figures_cover_the_tables() -> None:
     """Every figure that the paper prints in the tables, none twice."""
     everything = printed_figures("Qwen3-VL", TABLES["Qwen3-VL"], list(TASK_NAMES))
@@ -203,7 +230,7 @@ def test_figures_cover_the_tables() -> None:
         table: sum(figure.table == table and figure.value is not None for figure in everything)
         for table in TABLES["Qwen3-VL"]
     }
-    assert count == {5: 3 * 6 * 3, 6: 15, 7: 45, 8: 36, 10: 5 * 8, 11: 18, 15: 5 * 6}
+    assert count == {5: 3 * 6 * 3, 6: 15, 7: 45, 8: 36, 9: 2 * 8 + 3, 10: 5 * 8, 11: 18, 15: 5 * 6}
     keys = [(figure.table, figure.sizes, figure.way, figure.benchmark, figure.what) for figure in everything]
     assert len(keys) == len(set(keys))
 
