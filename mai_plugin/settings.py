@@ -116,6 +116,12 @@ class Settings:
     store: Path | None = Path("mai_runs", STORE_FILE)
     reuse: bool = True
 
+    @property
+    def loaded(self) -> dict[str, tuple[str, ModelSpec]]:
+        """All that is loaded: role to engine and model, the selector among them."""
+        selector = {"selector": ("transformers", self.selector)} if self.selector else {}
+        return {**{role: (self.engine, model) for role, model in self.models.items()}, **selector}
+
     @classmethod
     def from_args(cls, strategy: StrategyName, args: Mapping[str, Any]) -> Settings:
         """Check arguments, fill in a preset and defaults.

@@ -62,7 +62,7 @@ def settings_for(args: Mapping[str, Any]) -> tuple[Settings, int]:
 
 def described(settings: Settings, max_new_tokens: int) -> dict[str, Any]:
     """All that decides the answers, as it is kept beside predictions.  Nothing is loaded for it."""
-    identities = {role: model_identity(settings.engine, model, None) for role, model in settings.models.items()}
+    identities = {role: model_identity(engine, model, None) for role, (engine, model) in settings.loaded.items()}
     kept = describe_settings(settings, identities)
     for key in ("models", "concurrency", "reuse"):
         del kept[key]

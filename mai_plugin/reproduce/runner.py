@@ -112,7 +112,7 @@ def _described(wanted: Settings) -> object:
     Of a checkpoint folder that is the fingerprint of what it holds today, of a Hub name the commit in the cache.
     """
     identities = {}
-    for role, spec in wanted.models.items():
-        script = load_engine(wanted.engine, spec.source, spec.args) if wanted.engine == "scripted" else None
-        identities[role] = model_identity(wanted.engine, spec, script)
+    for role, (engine, spec) in wanted.loaded.items():
+        script = load_engine(engine, spec.source, spec.args) if engine == "scripted" else None
+        identities[role] = model_identity(engine, spec, script)
     return json.loads(json.dumps(describe_settings(wanted, identities)))

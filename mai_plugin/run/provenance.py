@@ -30,24 +30,23 @@ def describe_settings(settings: Settings, identities: Mapping[str, str]) -> dict
 
     Args:
         settings: the run's.
-        identities: role to model identity.
+        identities: role to model identity, for all that is loaded.
     """
     agree = settings.agree
     names = {function: name for name, function in AGREEMENTS.items()}
     module, name = (getattr(agree, attribute, type(agree).__name__) for attribute in ("__module__", "__qualname__"))
-    models = {**settings.models, **({"selector": settings.selector} if settings.selector else {})}
     described = {
         role: {
             "name": model.name,
             "identity": identities[role],
             "args": without_secrets({**model.hints, **model.args}),
         }
-        for role, model in models.items()
+        for role, (_, model) in settings.loaded.items()
     }
     selector = described.pop("selector", None)
+    sparse = {"sparse": {**asdict(settings.sparse), "selector": selector}} if settings.sparse else {}
     return {
         "models": described,
-        "sparse": settings.sparse and {**asdict(settings.sparse), "selector": selector},
         "engine": settings.engine,
         "strategy": settings.strategy,
         "prompt": settings.prompt,
@@ -57,6 +56,7 @@ def describe_settings(settings: Settings, identities: Mapping[str, str]) -> dict
         "concurrency": settings.concurrency,
         "raw": settings.raw,
         "reuse": settings.reuse,
+        **sparse,
         "prompts": {key: dict(getattr(settings.prompts, key)) for key in ("explain", "reason", "final")},
     }
 

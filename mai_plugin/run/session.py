@@ -27,7 +27,7 @@ from mai_plugin.run.provenance import new_run_id
 from mai_plugin.run.recorder import Recorder
 from mai_plugin.run.runner import Failure, Item, Result, run
 from mai_plugin.run.summary import Summary
-from mai_plugin.settings import ModelSpec, Settings
+from mai_plugin.settings import Settings
 
 log = logging.getLogger("mai_plugin")
 
@@ -72,7 +72,7 @@ class Session:
         generate: dict[str, Generate] = {}
         try:
             self._load()
-            for role, (name, model) in self._loaded().items():
+            for role, (name, model) in self.settings.loaded.items():
                 engine = self.engines[role]
                 generate[role] = engine.generate
                 if self.recorder:
@@ -99,17 +99,10 @@ class Session:
         self._thread = threading.Thread(target=self._loop.run_forever, name="mai-loop", daemon=True)
         self._thread.start()
 
-    def _loaded(self) -> dict[str, tuple[str, ModelSpec]]:
-        """Role to the name of its engine and its model."""
-        loaded = {role: (self.settings.engine, model) for role, model in self.settings.models.items()}
-        if self.settings.selector:
-            loaded["selector"] = ("transformers", self.settings.selector)
-        return loaded
-
     def _load(self) -> None:
         """Load what is not there yet."""
         missing = {role: Model(model.source, model.args, model.hints)
-                   for role, (_, model) in self._loaded().items() if role not in self.engines}  # fmt: skip
+                   for role, (_, model) in self.settings.loaded.items() if role not in self.engines}  # fmt: skip
         if selector := missing.pop("selector", None):
             # Before the others: vLLM takes what memory it finds free.
             args = {**selector.args, "only_selects": self.settings.sparse}

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from mai_plugin.harness.vlmevalkit_model import described
+from mai_plugin.reproduce.runner import _described as planned
 from mai_plugin.run.provenance import describe_environment, describe_settings, new_run_id
 from mai_plugin.settings import Settings
 
@@ -31,6 +33,23 @@ def test_settings_are_kept_whole_and_without_secrets() -> None:
     }
     assert (kept["agreement"], kept["reuse"], kept["concurrency"]) == ("relaxed", False, 64)
     assert kept["prompts"]["reason"] == dict(settings.prompts.reason)
+
+
+def test_a_sparse_transfer_is_kept_with_its_selector_and_other_runs_stay_as_they_were() -> None:
+    """Everywhere where a run is described: in the store, beside VLMEvalKit's predictions, and in a plan."""
+    args = {"preset": "MAI-tiny", "engine": "vllm", "transfer": "sparse", "selector": "mai-tiny-large", "layer": 2}
+    settings = Settings.from_args("mutual_verification", args)
+    kept = describe_settings(settings, {"small": "a", "large": "b", "selector": "c"})
+    assert set(kept["models"]) == {"small", "large"}
+    assert kept["sparse"] == {
+        "layer": 2,
+        "keep": 0.8,
+        "selector": {"name": "mai-tiny-large", "identity": "c", "args": {}},
+    }
+    assert described(settings, 16)["sparse"]["layer"] == 2
+    assert described(settings, 16)["selector model"].startswith("checkpoint:")
+    assert planned(settings)["sparse"]["selector"]["identity"].startswith("checkpoint:")  # type: ignore[index]
+    assert "sparse" not in describe_settings(Settings.from_args("transfer", {}), {"small": "a", "large": "b"})
 
 
 @pytest.mark.parametrize(
