@@ -64,7 +64,8 @@ def profile(
         disable_progress_bar()
     sources = resolve(names or [DEFAULT_MODEL], weights, layers, vision_layers)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=len(sources) * (grid.points() + 1))
         begun: list[str] = []
 
@@ -121,7 +122,7 @@ def _try_outputs(outputs: Outputs) -> None:
         try:
             if folder:
                 folder.mkdir(parents=True, exist_ok=True)
-            if path and path != folder and path.is_dir():
+            if path and path.is_dir() and (option == "json" or path.suffix == ".csv"):
                 raise IsADirectoryError("it is a folder")
         except OSError as error:
             raise ValueError(f"--{option} {path}: {error}") from error

@@ -1,4 +1,4 @@
-"""Pictures of a profile, as PNG and SVG: latency of the parts (figure 1 of arXiv 2604.04929), decode time, throughput."""
+"""Pictures of a profile (PNG, SVG): latency of the parts (figure 1 of arXiv 2604.04929), decode time, throughput."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def describe(profile: Profile) -> str:
     """Device, dtype, versions and models, in a sentence."""
     where = profile.environment
     versions = ", ".join(f"{name} {where['versions'][name]}" for name in ("torch", "transformers"))
-    threads = f", {where['threads']} threads" if where["device"] == "cpu" else ""
+    threads = f", {where['threads']} thread{'s' * (where['threads'] > 1)}" if where["device"] == "cpu" else ""
     models = ", ".join(
         f"{model.label} ({model.parameters / 1e6:,.1f} M parameters, {_weights(model.weights)})"
         for model in profile.models
