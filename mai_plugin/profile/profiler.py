@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import time
@@ -17,6 +18,7 @@ from mai_plugin.profile.models import GB, Source, check_memory, free_memory, loa
 from mai_plugin.profile.parts import Parts, Pixels
 from mai_plugin.profile.result import DECODING, PART_NAMES, PREPROCESSING, TTFT, VISION, Model, Profile, Row
 
+_log = logging.getLogger(__name__)
 BATCH_OUTPUT_TOKENS = 128
 """Longest generation at batch sizes above 1."""
 SHORT = 4
@@ -88,7 +90,7 @@ class Grid:
 
 QUICK = Grid(
     image_sides=(256, 512, 1024), ttft_sides=(256, 512), query_tokens=(64, 256), decode_sides=(256,),
-    decode_query_tokens=(64,), output_tokens=(8, 16, 32, 128), batch_sizes=(1, 4), warmup=1, repeats=3, max_seconds=6.0,
+    decode_query_tokens=(64,), output_tokens=(4, 8, 32, 128), batch_sizes=(1, 4), warmup=1, repeats=3, max_seconds=4.0,
     time_limit=95.0,
 )  # fmt: skip
 """`--quick`: fewer and smaller sizes, under two minutes."""
@@ -113,7 +115,7 @@ def run(
         progress: is told what comes next, once for each of `grid.points()` and each model.
 
     Returns:
-        What was measured, also where a later model cannot be loaded or the user interrupts (`failed` says so).
+        What was measured, also where a later model fails or the user interrupts (`failed` says so).
 
     Raises:
         ValueError: the weights of a model do not fit: seen before anything is measured.
@@ -137,6 +139,10 @@ def run(
         except KeyboardInterrupt:
             profile.failed.append(f"interrupted while {source.label} was measured")
             break
+        except Exception as error:  # of a library, whatever it is: what was measured is kept, and the next model tried
+            _log.exception("%s", source.label)
+            reason = next(iter(str(error).splitlines()), "")
+            profile.failed.append(f"{source.label}: {type(error).__name__}: {reason}")
         finally:
             model = processor = None
             release(device)

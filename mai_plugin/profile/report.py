@@ -139,7 +139,10 @@ def _fits(profile: Profile) -> Table:
         Column("model"), Column("image/input"), Column("batch", ",d"), Column("a, ms", MS), Column("b, ms", ",.3f"),
         Column("tokens/s", ",.1f"), Column("R2", ".4f"),
     )  # fmt: skip
-    notes = ("time of n output tokens is a + b n; tokens/s: batch / b, prefill left out",)
+    notes = (
+        "time of n output tokens is a + b n; tokens/s: batch / b, prefill left out; where only one length was "
+        "measured, the line goes through the time to first token too",
+    )
     return Table("fits", "Decode time, fitted", columns, body, notes)
 
 

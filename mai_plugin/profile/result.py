@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -158,12 +158,16 @@ class Profile:
 
 
 def fits(profile: Profile) -> list[Fit]:
-    """A line through the decode times of each model and shape that has at least two lengths which take longer.
+    """A line through the decode times of each model and shape.
 
-    Where the times do not grow with the tokens there is no line: the shape is left out.
+    Where only one length was measured, the time to first token is the other point: a generation of one token.  A shape
+    has no line where it lacks that too, or where its times do not grow with the tokens.
     """
+    firsts = {_shape(row): replace(row, output_tokens=1) for row in profile.of(TTFT)}
     found = []
     for (model, side, query, batch), rows in _shapes(profile):
+        if len(rows) == 1 and (first := firsts.get((model, side, query, batch))):
+            rows = [first, *rows]
         lengths = [row.output_tokens or 0 for row in rows]
         try:
             line = fit(lengths, [row.median_ms for row in rows], model)
@@ -227,5 +231,9 @@ def _shapes(profile: Profile) -> Iterator[tuple[tuple[str, int, int, int], list[
     """Decode rows by model, image side, query tokens and batch, in the order in which they were measured."""
     shapes: dict[tuple[str, int, int, int], list[Row]] = {}
     for row in profile.of(DECODING):
-        shapes.setdefault((row.model, row.image_side, row.query_tokens or 0, row.batch), []).append(row)
+        shapes.setdefault(_shape(row), []).append(row)
     yield from shapes.items()
+
+
+def _shape(row: Row) -> tuple[str, int, int, int]:
+    return row.model, row.image_side, row.query_tokens or 0, row.batch

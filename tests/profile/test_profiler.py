@@ -133,13 +133,17 @@ def test_out_of_memory_skips_a_size_and_goes_on(folder: Path, monkeypatch: pytes
     assert len(profile.of(DECODING)) == 2
 
 
-def test_another_error_is_not_swallowed(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_another_error_is_a_failure_and_loses_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     def broken(*args: object) -> None:
-        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied\nand more")
 
     monkeypatch.setattr(Parts, "encode_image", broken)
-    with pytest.raises(RuntimeError, match="mat1"):
-        profiled(folder)
+    profile = profiled(folder)
+    assert places(profile, PREPROCESSING) == [(64, None, None, 1)]
+    assert profile.failed == ["random: RuntimeError: mat1 and mat2 shapes cannot be multiplied"]
+    assert "in broken" in caplog.text  # where, for whoever looks into it
 
 
 def test_a_context_that_is_too_short(folder: Path):

@@ -6,7 +6,7 @@ import pytest
 from profiles import linear, model, pair, row
 
 from mai_plugin.analysis.latency import Latency
-from mai_plugin.profile.result import DECODING, Profile, break_even, break_evens, fits, paper_break_evens
+from mai_plugin.profile.result import DECODING, TTFT, Profile, break_even, break_evens, fits, paper_break_evens
 
 
 def test_fits():
@@ -15,6 +15,16 @@ def test_fits():
     line = found["Qwen3-VL-8B", 1]
     assert (line.fixed_ms, line.per_token_ms, line.r2) == pytest.approx((20, 25, 1))
     assert line.lengths == (8, 128, 256, 512)
+
+
+def test_the_first_token_is_the_second_point_of_a_single_length():
+    rows = [
+        row("a", TTFT, 30.0, query=64),
+        row("a", TTFT, 99.0, query=256),
+        row("a", DECODING, 65.0, query=64, output=8),
+    ]
+    (line,) = fits(Profile({}, [model("a")], rows))
+    assert (line.fixed_ms, line.per_token_ms, line.lengths) == (25.0, 5.0, (1, 8))
 
 
 def test_no_line_through_one_length_or_through_times_that_do_not_grow():
