@@ -7,6 +7,7 @@ from typing import Any
 
 from mai_plugin.analysis.paper import SOURCE, model_size, paper
 from mai_plugin.analysis.tables import Cell, Column, Table
+from mai_plugin.profile.models import published_depth
 from mai_plugin.profile.result import DECODING, PREPROCESSING, TTFT, VISION, Model, Profile, Row
 
 _TITLES = {
@@ -75,9 +76,11 @@ def _table(profile: Profile, part: str) -> Table:
 
 
 def _printed_size(model: Model, printed: Mapping[str, Any]) -> str | None:
-    """The size of a Qwen3-VL model, if the paper has it."""
+    """The size of a Qwen3-VL model, if the paper has it; a model of another depth only has such a name."""
     found = model_size(model.name)
-    return found[1] if found and found[0] == "Qwen3-VL" and found[1] in printed else None
+    if found is None or found[0] != "Qwen3-VL" or found[1] not in printed:
+        return None
+    return found[1] if published_depth(*found) == (model.all_layers, model.all_vision_layers) else None
 
 
 def _incomparable(model: Model, part: str) -> bool:

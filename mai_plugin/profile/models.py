@@ -17,6 +17,7 @@ from mai_plugin.settings import Settings, preset_names, preset_strategy
 
 WEIGHTS = ("checkpoint", "random")
 _DATA = Path(__file__).with_name("data") / "configurations.yaml"
+_TOWERS = ("text_config", "vision_config")
 GB = 1e9
 
 
@@ -57,6 +58,15 @@ class Source:
 def configuration_names() -> list[str]:
     """The shipped configurations, such as `Qwen3-VL-2B`."""
     return [f"{family}-{size}" for family, content in _configurations().items() for size in content["sizes"]]
+
+
+def published_depth(family: str, size: str) -> tuple[int, int] | None:
+    """Layers of the language model and of the vision encoder of a shipped configuration; None if there is none."""
+    content = _configurations().get(family, {})
+    if size not in content.get("sizes", {}):
+        return None
+    text, vision = ({**content["config"][key], **content["sizes"][size].get(key, {})} for key in _TOWERS)
+    return text["num_hidden_layers"], vision.get("depth") or vision["num_hidden_layers"]
 
 
 def resolve(
@@ -237,7 +247,7 @@ def _configuration(family: str, size: str) -> tuple[Any, dict[str, Any]]:
     content = _configurations()[family]
     own = content["sizes"][size]
     shape = dict(content["config"])
-    shape |= {key: {**shape[key], **own.get(key, {})} for key in ("text_config", "vision_config")}
+    shape |= {key: {**shape[key], **own.get(key, {})} for key in _TOWERS}
     if "tie_word_embeddings" in own:
         shape["tie_word_embeddings"] = own["tie_word_embeddings"]
     shape["text_config"]["tie_word_embeddings"] = shape["tie_word_embeddings"]

@@ -10,9 +10,12 @@ ENVIRONMENT = {
 }  # fmt: skip
 
 
-def model(name: str, layers: int = 28, vision: int = 24, parameters: int = 2_000_000_000) -> Model:
-    cut = f" ({layers} of 28 layers)" if layers < 28 else ""
-    return Model(f"{name}{cut}", name, "random", parameters, layers, 28, vision, 24)
+def model(name: str, layers: int | None = None, vision: int | None = None, parameters: int = 2_000_000_000) -> Model:
+    whole, whole_vision = (36, 27) if "8B" in name else (28, 24)
+    cut = f" ({layers} of {whole} layers)" if layers else ""
+    return Model(
+        f"{name}{cut}", name, "random", parameters, layers or whole, whole, vision or whole_vision, whole_vision
+    )
 
 
 def row(
@@ -32,7 +35,7 @@ def linear(label: str, a: float, b: float, query: int = 64, batch: int = 1) -> l
     return [row(label, DECODING, a + b * n, 256, query, n, batch) for n in (8, 128, 256, 512)]
 
 
-def pair(layers: int = 28, vision: int = 24) -> Profile:
+def pair(layers: int | None = None, vision: int | None = None) -> Profile:
     """2B decodes in 10 + 10 n ms, 8B in 20 + 25 n."""
     small = model("Qwen3-VL-2B", layers, vision)
     large = model("Qwen3-VL-8B", layers, vision, 8_000_000_000)

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from mai_plugin.profile import models
-from mai_plugin.profile.models import check_memory, configuration_names, count_parameters, load, resolve
+from mai_plugin.profile.models import (
+    check_memory,
+    configuration_names,
+    count_parameters,
+    load,
+    published_depth,
+    resolve,
+)
 
 # Parameters of the checkpoints as the Hub counts them (Qwen3-VL, InternVL3.5-1B), the others as their model cards round.
 PUBLISHED = {
@@ -29,6 +36,12 @@ def test_shapes_have_the_published_number_of_parameters(name: str):
     (source,) = resolve([name], "random")
     exact = isinstance(PUBLISHED[name], int)
     assert count_parameters(source) == pytest.approx(PUBLISHED[name], rel=0 if exact else 0.025)
+
+
+def test_depths():
+    assert published_depth("Qwen3-VL", "8B") == (36, 27)
+    assert published_depth("InternVL3.5", "14B") == (40, 24)
+    assert published_depth("Qwen3-VL", "32B") is None
 
 
 def test_a_pair_is_both_its_models_and_twice_is_once():

@@ -1,6 +1,7 @@
 """Tables, the paper's figures beside them, and pictures."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,14 +68,20 @@ def test_a_batch_is_not_compared():
     assert not any(table.rows for table in compare_tables(profile))
 
 
-@pytest.mark.parametrize(("layers", "vision", "cut"), [(2, 24, {3, 4}), (28, 2, {2, 3, 4}), (28, 24, set())])
-def test_a_cut_model_gets_no_ratio_but_for_preprocessing(layers: int, vision: int, cut: set[int]):
+@pytest.mark.parametrize(("layers", "vision", "cut"), [(2, None, {3, 4}), (None, 2, {2, 3, 4}), (None, None, set())])
+def test_a_cut_model_gets_no_ratio_but_for_preprocessing(layers: int | None, vision: int | None, cut: set[int]):
     found = by_key(compare_tables(pair(layers, vision)))
     for number in (1, 2, 3, 4):
         table = found[f"paper_table{number}"]
         ratios = {cell for line in lines(table) if "ratio" in line for cell in line[-1:]}
         assert (ratios == {"cut"}) == (number in cut), number
         assert any("no ratio" in note for note in table.notes) == (number in cut)
+
+
+def test_a_model_that_is_only_named_like_one_is_not_compared():
+    named = replace(model("my/Qwen3-VL-2B-toy"), all_layers=2, layers=2)
+    profile = Profile(pair().environment, [named], [row(named.label, VISION, 1.0)])
+    assert not any(table.rows for table in compare_tables(profile))
 
 
 def test_other_models_are_not_compared(capsys: pytest.CaptureFixture[str]):
