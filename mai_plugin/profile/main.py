@@ -63,14 +63,17 @@ def profile(
 
         disable_progress_bar()
     sources = resolve(names or [DEFAULT_MODEL], weights, layers, vision_layers)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    # It moves from size to size only: a bar that is drawn by a thread of its own would take time from what is measured.
+    with Progress(
+        *columns, console=console, transient=True, auto_refresh=False, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task("", total=len(sources) * (grid.points() + 1))
         begun: list[str] = []
 
         def progress(what: str) -> None:
-            bar.update(task, description=what, completed=len(begun))
+            bar.update(task, description=what, completed=len(begun), refresh=True)
             begun.append(what)
 
         found = run(sources, grid, chosen_device, chosen_dtype, seed, progress)

@@ -7,9 +7,9 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +171,12 @@ def pick_device(device: str | None, dtype: str | None) -> tuple[str, str]:
 def describe(device: str, dtype: str, seed: int) -> dict[str, Any]:
     """Where and how it is measured."""
     import torch
+    import transformers
 
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    for name in ("torchvision", "mai-plugin"):
+        with suppress(PackageNotFoundError):  # run from its source, without being installed
+            versions[name] = version(name)
     cpu = platform.processor()
     if Path("/proc/cpuinfo").exists():
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -185,7 +190,7 @@ def describe(device: str, dtype: str, seed: int) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "seed": seed,
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("torch", "torchvision", "transformers", "mai-plugin")},
+        "versions": versions,
     }
 
 
@@ -382,7 +387,7 @@ class _ModelRun:
         if self._deadline is not None:
             left = self._deadline - time.perf_counter()
             if left <= max(0.0, predicted):
-                raise _SkipSize(f"no time is left of --time-limit {self._grid.time_limit:g}")
+                raise _SkipSize(f"its model's share of --time-limit {self._grid.time_limit:g} is used up")
             return min(most, left)
         return most
 

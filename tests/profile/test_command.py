@@ -56,7 +56,7 @@ def test_everything_that_it_writes(tmp_path: Path):
         (["--dtype", "int8"], "--dtype int8: it may be float32"),
         (["--layers", "0"], "--layers 0: it must be at least 1"),
         (["--json", "."], "--json .: "),
-        (["--time-limit", "0.000001"], "no time is left of --time-limit"),
+        (["--time-limit", "0.000001"], "share of --time-limit 1e-06 is used up"),
     ],
 )
 def test_bad_input_is_one_line(words: list[str], message: str):

@@ -156,7 +156,10 @@ def test_a_context_that_is_too_short(folder: Path):
 def test_when_the_time_is_up_the_rest_is_skipped(folder: Path):
     profile = profiled(folder, Grid.of(False, **{**vars(TINY), "time_limit": 1e-6}))
     assert profile.rows == []
-    assert profile.skipped[0] == "random: image preprocessing, 64 px: skipped, no time is left of --time-limit 1e-06"
+    assert (
+        profile.skipped[0]
+        == "random: image preprocessing, 64 px: skipped, its model's share of --time-limit 1e-06 is used up"
+    )
 
 
 def test_a_model_that_cannot_be_loaded_loses_nothing(folder: Path, tmp_path: Path):
