@@ -11,8 +11,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from mai_plugin.profile.grid import Grid
 from mai_plugin.profile.models import resolve
-from mai_plugin.profile.profiler import Grid, pick_device, run
+from mai_plugin.profile.profiler import pick_device, run
 from mai_plugin.profile.report import show, write_csv
 from mai_plugin.profile.result import Profile
 
@@ -49,7 +50,7 @@ def profile(
         device, dtype: see `profiler.pick_device`.
         seed: of random weights, images and query tokens.
         quick: fewer and smaller sizes.
-        sizes: fields of `profiler.Grid` by name; texts such as `256,512` are read; None keeps the default.
+        sizes: fields of `grid.Grid` by name; texts such as `256,512` are read; None keeps the default.
         outputs: are tried before anything is measured, so that no measurement is lost to a wrong path.
 
     Raises:

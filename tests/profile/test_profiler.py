@@ -8,9 +8,10 @@ import torch
 from checkpoints import random_internvl, random_qwen3_vl
 
 from mai_plugin.profile import profiler
+from mai_plugin.profile.grid import QUICK, Grid
 from mai_plugin.profile.models import resolve
 from mai_plugin.profile.parts import Parts
-from mai_plugin.profile.profiler import QUICK, Grid, pick_device, run
+from mai_plugin.profile.profiler import pick_device, run
 from mai_plugin.profile.result import DECODING, PREPROCESSING, TTFT, VISION, Profile
 
 TINY = Grid(
