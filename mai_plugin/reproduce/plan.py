@@ -308,10 +308,10 @@ def parse_request(
         engine_args={} if engine_args is None else _object(engine_args),
         **more,
     )
-    if not request.tables:
-        raise ValueError(f"--tables names no table; it may be some of {','.join(map(str, TABLES[chosen]))}")
     if not request.benchmarks:
         raise ValueError(f"--benchmarks names none; it may be some of {', '.join(BENCHMARKS)}")
+    if not request.tables:
+        raise ValueError(f"--tables names no table; it may be some of {','.join(map(str, TABLES[chosen]))}")
     if not request.models:
         raise ValueError(f"--models: name at least one, as SIZE=MODEL; sizes are {', '.join(own)}")
     return replace(request, base_urls={size: url for size, url in request.base_urls.items() if size in request.models})
