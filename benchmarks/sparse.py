@@ -1,7 +1,7 @@
 """Sparse transfer: what it keeps per layer (paper: table 9), what a selection costs, and what memory it takes.
 
 1. On the tiny pair and generated charts, every question by full transfer and by sparse transfer at each layer: score
-   and tokens handed on.  Greedy, so one run each.  Toy models and toy data.
+   and tokens handed on; and with as many tokens drawn at random, or from the end.  Greedy, so one run each.  Toys.
 2. A selection (attention of one token at the layer that stands at 16 of 36) over a prefill of the same prompt, at the
    width of Qwen3-VL-2B with random weights and a cut depth: medians of ratios, several times.
 3. The same over 2,048 reasoning tokens: how much the process grows, against eager attention with
@@ -18,21 +18,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import psutil
 import torch
 from common import machine, median, write
-from mai_plugin.profile.models import load, resolve
-from mai_plugin.profile.parts import Parts
 from rich.console import Console
 from rich.table import Table
 
 from mai_plugin.analysis.paper import paper
 from mai_plugin.attention.rows import attention_rows
-from mai_plugin.core.records import Sparse
+from mai_plugin.core.records import SelectBy, Sparse
+from mai_plugin.engines.checkpoint import read_depth
+from mai_plugin.profile.models import load, resolve
+from mai_plugin.profile.parts import Parts
+from mai_plugin.resources import SHIPPED_MODELS
 from mai_plugin.tiny.charts import chart_questions
-from mai_plugin.tiny.evaluate import measure
+from mai_plugin.tiny.evaluate import Form, measure
 
 PAIR = {"small": "mai-tiny-small", "large": "mai-tiny-large"}
 IMAGE_SIDE = 512
@@ -45,11 +47,15 @@ MIB = 2**20
 def per_layer(questions: int) -> list[dict[str, Any]]:
     """Score and tokens of full and sparse transfer on the tiny pair."""
     charts = chart_questions(questions, 4242)
-    depth = 3
-    settings = [("full", None)] + [(f"layer {n}", n) for n in range(depth)]
+    settings: list[tuple[str, dict[str, Any] | None]] = [("full", None)]
+    settings += [
+        (f"layer {layer}" + ("" if by == "attention" else f", {by}"), {"layer": layer, "select_by": by})
+        for by in get_args(SelectBy)
+        for layer in range(read_depth(str(SHIPPED_MODELS[PAIR["large"]])))
+    ]
     rows = [{"transfer": "large-S", **measure(("single", {"model": PAIR["large"], "prompt": "S"}), charts, "large")}]
-    for name, layer in settings:
-        form = ("transfer", PAIR) if layer is None else ("sparse_transfer", {**PAIR, "layer": layer})
+    for name, sparse in settings:
+        form: Form = ("transfer", PAIR) if sparse is None else ("sparse_transfer", {**PAIR, **sparse})
         rows.append({"transfer": name, **measure(form, charts, "large")})
     return rows
 

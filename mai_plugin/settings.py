@@ -19,7 +19,7 @@ import yaml
 from mai_plugin import arguments
 from mai_plugin.core import answers
 from mai_plugin.core.prompts import Prompts, load_prompts
-from mai_plugin.core.records import Sparse
+from mai_plugin.core.records import SelectBy, Sparse
 from mai_plugin.core.strategies import Agree
 from mai_plugin.engines.base import ENGINES
 from mai_plugin.engines.urls import parse_base_urls
@@ -37,7 +37,7 @@ AUTO_BATCH_SIZE = 16
 
 # What each strategy can be told, beside COMMON.
 _PAIR = ("small", "large", "small_args", "large_args", "small_base_url", "large_base_url")
-_SPARSE = ("layer", "keep", "selector", "selector_args")
+_SPARSE = ("layer", "keep", "select_by", "selector", "selector_args")
 _ARGS: dict[str, tuple[str, ...]] = {
     "mutual_verification": (*_PAIR, "agreement", "transfer", *_SPARSE),
     "single": ("model", "base_url", "prompt", "two_stage"),
@@ -276,13 +276,16 @@ def _sparse(merged: Mapping[str, Any], strategy: StrategyName) -> Sparse | None:
             raise ValueError(f"argument {useless[0]} is for sparse transfer: add transfer=sparse")
         return None
     default = Sparse()
-    return Sparse(arguments.layer(merged, "layer", default.layer), arguments.share(merged, "keep", default.keep))
+    by: Any = arguments.one_of(merged, "select_by", get_args(SelectBy), default.by)
+    layer, keep = arguments.layer(merged, "layer", default.layer), arguments.share(merged, "keep", default.keep)
+    return Sparse(layer, keep, by)
 
 
 def _sparse_suffix(given: Mapping[str, Any]) -> str:
     """What tells results of sparse transfers from others, where the rest of the name does not."""
     suffix = "-sparse" if "transfer" in given else ""
-    return suffix + "".join(f"-{key}{given[name]}" for key, name in (("L", "layer"), ("keep", "keep")) if name in given)
+    parts = {"layer": "L", "keep": "keep", "select_by": ""}
+    return suffix + "".join(f"-{short}{given[name]}" for name, short in parts.items() if name in given)
 
 
 def _selector(merged: Mapping[str, Any], engine: str, hints: Mapping[str, Any]) -> ModelSpec | None:

@@ -74,6 +74,18 @@ def where(result: dict[str, Any]) -> str:
     return f"{machine['cpu']}, {machine['cores']} cores, {gpus}; {packages}"
 
 
+def layers() -> str:
+    result = bench("sparse")
+    questions = result["settings"]["questions"]
+    rows = []
+    for row in result["layers"]:
+        full, kept = (row.get(key, 0) / questions for key in ("full_tokens", "kept_tokens"))
+        rows.append([row["transfer"], f"{kept:.1f} of {full:.1f}" if full else "", f"{row['score']:.1f}"])
+    return (
+        f"{table(['', 'tokens handed on', 'score'], rows)}\n\n{questions} charts of another seed (`make bench-sparse`)."
+    )
+
+
 def costs() -> str:
     result = bench("sparse")
     rows = [
@@ -122,6 +134,7 @@ def main() -> None:
         evaluate()
     put(PAGE, "sparse", report("sparse"))
     put(PAGE, "speculative", report("speculative"))
+    put(PAGE, "layers", layers())
     put(PAGE, "costs", costs())
     put(PAGE, "table12", speculative())
 

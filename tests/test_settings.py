@@ -66,6 +66,8 @@ def test_sparse_transfer() -> None:
     assert settings.sparse == Sparse(16, 1.0)
     assert isinstance(settings.sparse.layer, int)
     assert cascade(transfer="sparse", layer="0.25").sparse == Sparse(0.25)
+    assert cascade(transfer="sparse", select_by="random").sparse == Sparse(by="random")
+    assert cascade(preset="MAI-tiny", transfer="sparse", select_by="random").name == "MAI-tiny-sparse-random"
     settings = cascade(
         transfer="sparse",
         engine="vllm",
@@ -180,6 +182,7 @@ WRONG = [
     ({"transfer": "sparse", "keep": 0}, "argument keep=0 must be a number above 0 and at most 1"),
     ({"transfer": "sparse", "keep": 80}, "argument keep=80 must be a number above 0 and at most 1"),
     ({"transfer": "sparse", "keep": "nan"}, "argument keep='nan' must be a number above 0 and at most 1"),
+    ({"transfer": "sparse", "select_by": "first"}, "argument select_by='first'; it may be: attention, random, last"),
     ({"transfer": "sparse", "engine": "vllm"}, "engine=vllm does not give: add selector=Qwen/Qwen3-VL-8B-Instruct, whose first layers"),
     ({"strategy": "sparse_transfer", "engine": "openai", "small_base_url": "http://a/v1", "large_base_url": "http://b/v1"}, "add selector=CHECKPOINT"),
     ({"transfer": "sparse", "selector_args": "{}"}, "argument selector_args needs selector=MODEL"),

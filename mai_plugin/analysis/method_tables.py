@@ -19,16 +19,17 @@ def sparse_transfer(results: Results) -> Table:
             layer = sparse["layer"]
             rows.append(
                 (result.label, result.task, f"{layer:.3g} of the depth" if isinstance(layer, float) else str(layer),
-                 sparse["keep"], selections, *means, kept / full if full else None, score_cell(result),
+                 sparse["by"], sparse["keep"], selections, *means, kept / full if full else None, score_cell(result),
                  _full_score(results, pair, result))
             )  # fmt: skip
     columns = (
-        Column("run"), Column("benchmark"), Column("layer"), Column("keep", ".2g"), Column("selections", COUNT),
-        Column("full tokens", TOKENS), Column("kept tokens", TOKENS), Column("kept share", ".1%"),
-        Column("score", POINTS), Column("full transfer's score", POINTS),
+        Column("run"), Column("benchmark"), Column("layer"), Column("by"), Column("keep", ".2g"),
+        Column("selections", COUNT), Column("full tokens", TOKENS), Column("kept tokens", TOKENS),
+        Column("kept share", ".1%"), Column("score", POINTS), Column("full transfer's score", POINTS),
     )  # fmt: skip
     notes = (
-        "Tokens of the large model's tokenizer, per selection. Layers count from 0. Beside a sparse cascade stands the "
+        "Tokens of the large model's tokenizer, per selection. Layers count from 0. By random, last: as many tokens as "
+        "attention would keep, but others. Beside a sparse cascade stands the "
         "cascade with full transfer.",
     )
     return Table("sparse", "Sparse transfer (paper: table 9)", columns, tuple(rows), notes)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import torch
 
 from mai_plugin.attention.reasoning import find_reasoning, smallest_set
 from mai_plugin.attention.rows import attention_rows
-from mai_plugin.core.records import Message
+from mai_plugin.core.records import Message, SelectBy
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,13 @@ class Selection:
 
 
 def select(
-    model: Any, processor: Any, messages: Sequence[Message], inputs: Mapping[str, torch.Tensor], layer: int, keep: float
+    model: Any,
+    processor: Any,
+    messages: Sequence[Message],
+    inputs: Mapping[str, torch.Tensor],
+    layer: int,
+    keep: float,
+    by: SelectBy = "attention",
 ) -> Selection:
     """The smallest set of reasoning tokens that holds `keep` of the reasoning's attention (paper: sparse RT).
 
@@ -37,6 +44,7 @@ def select(
         inputs: the processor's outputs for these messages, on the model's device.
         layer: number of the decoder layer, from 0.
         keep: a share, above 0 and at most 1.
+        by: `random` or `last` to keep as many other tokens instead, see `Sparse`.
 
     Raises:
         EngineError: the reasoning's tokens cannot be told.
@@ -47,4 +55,9 @@ def select(
         return Selection("", 0, 0)
     row = attention_rows(model, inputs, [layer])[0].mean(0)
     kept = smallest_set(reasoning.weights(row.tolist()), keep)
+    tokens = range(len(reasoning.spans))
+    if by == "random":
+        kept = sorted(Random(reasoning.text).sample(tokens, len(kept)))
+    elif by == "last":
+        kept = list(tokens[-len(kept) :])
     return Selection(reasoning.part(kept), len(kept), len(reasoning.spans))

@@ -18,6 +18,8 @@ Kind = Literal["short", "yes_no", "choice"]
 
 FinishReason = Literal["stop", "length"]
 
+SelectBy = Literal["attention", "random", "last"]
+
 
 @dataclass(frozen=True)
 class Image:
@@ -55,10 +57,13 @@ class Sparse:
         layer: the decoder layer whose attention decides: its number, counted from 0, or, as a float below 1, its share
             of the model's depth.  Default: layer 16 of Qwen3-VL-8B's 36.
         keep: share of the reasoning's attention that the smallest set of kept tokens holds (paper, table 9: 0.8).
+        by: `attention` keeps that set; `random` and `last` as many tokens, drawn or from the end: what the choice is
+            worth is seen beside these.
     """
 
     layer: int | float = 16 / 36
     keep: float = 0.8
+    by: SelectBy = "attention"
 
     def layer_of(self, depth: int) -> int:
         """The layer's number in a model of `depth` decoder layers.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from transformers import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 
 from mai_plugin.engines.checkpoint import load_model
@@ -59,16 +61,23 @@ class Assistant:
         self.large = large
         self._drafts = _Drafts(self.model)
 
-    def write(self, inputs: Mapping[str, torch.Tensor], **generation: Any) -> Written:
+    def write(self, inputs: Mapping[str, torch.Tensor], max_tokens: int, closed: threading.Event) -> Written:
         """Generate greedily for one prompt.
 
         Args:
             inputs: the processor's outputs for one prompt, on the large model's device.
-            **generation: more arguments of `generate`.
+            max_tokens: limit on the output tokens.
+            closed: when it is set, generation stops at the next token.
         """
         self._drafts.begin(inputs)
         prompt, clock = inputs["input_ids"].shape[1], _Clock()
-        output = self.large.generate(**inputs, **generation, assistant_model=self.model, streamer=clock)
+        output = self.large.generate(
+            **inputs,
+            max_new_tokens=max_tokens,
+            stopping_criteria=StoppingCriteriaList([_Closing(closed)]),
+            assistant_model=self.model,
+            streamer=clock,
+        )
         tokens = output[0, prompt:].tolist()
         drafts = self._drafts.made
         return Written(
@@ -123,6 +132,19 @@ class _Drafts:
         start = given["input_ids"].shape[1]
         self.made.append((start, output.sequences[0, start:].tolist()))
         return output
+
+
+class _Closing(StoppingCriteria):  # type: ignore[misc]
+    """Stops at the next token once the engine is closed.
+
+    Of drafts this may be asked before they are verified, so it must not look at the tokens.
+    """
+
+    def __init__(self, closed: threading.Event) -> None:
+        self.closed = closed
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        return torch.full((input_ids.shape[0],), self.closed.is_set(), device=input_ids.device)
 
 
 @dataclass

@@ -272,9 +272,10 @@ class TransformersEngine:
         for job in batch:
             sparse = job.request.sparse
             assert sparse is not None
-            layer = sparse.layer_of(self.depth)
-            inputs = self._on_device(job.inputs)
-            kept = select(self.model, self.processor, job.request.messages, inputs, layer, sparse.keep)
+            kept = select(
+                self.model, self.processor, job.request.messages, self._on_device(job.inputs),
+                sparse.layer_of(self.depth), sparse.keep, sparse.by,
+            )  # fmt: skip
             seconds = time.perf_counter() - job.arrived
             completion = Completion(
                 text=kept.text,
@@ -288,10 +289,7 @@ class TransformersEngine:
     def _generate_assisted(self, batch: list[_Job], loop: asyncio.AbstractEventLoop) -> None:
         assert self.assistant is not None
         (job,) = batch
-        closing = StoppingCriteriaList([_Closing(self._closed)])
-        written = self.assistant.write(
-            self._on_device(job.inputs), max_new_tokens=job.max_tokens, stopping_criteria=closing
-        )
+        written = self.assistant.write(self._on_device(job.inputs), job.max_tokens, self._closed)
         stopped = bool(written.tokens) and written.tokens[-1] in self.end_tokens
         if self._closed.is_set():
             return
@@ -348,19 +346,6 @@ class _Watch(StoppingCriteria):  # type: ignore[misc]
                 self.loop.call_soon_threadsafe(_succeed, job.done, completion)
         ended = self.ended if not self.engine._closed.is_set() else [True] * len(self.batch)
         return torch.tensor(ended, device=input_ids.device)
-
-
-class _Closing(StoppingCriteria):  # type: ignore[misc]
-    """Stops at the next token once the engine is closed.
-
-    Of drafts this may be asked before they are verified, so it must not look at the tokens.
-    """
-
-    def __init__(self, closed: threading.Event) -> None:
-        self.closed = closed
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
-        return torch.full((input_ids.shape[0],), self.closed.is_set(), device=input_ids.device)
 
 
 def collate(rows: Sequence[dict[str, torch.Tensor]], pad_token: int) -> dict[str, torch.Tensor]:

@@ -62,7 +62,7 @@ def test_sparse_transfer(tmp_path: Path) -> None:
     cascade = run(tmp_path, "mutual_verification", (0.0, 0.0), transfer="sparse", keep=0.9)
     found = {row["run"]: row for row in tables(tmp_path)["sparse"]}
     assert found[sparse] == {
-        "run": sparse, "benchmark": "t", "layer": "16", "keep": 0.8, "selections": 2, "full tokens": 15.0,
+        "run": sparse, "benchmark": "t", "layer": "16", "by": "attention", "keep": 0.8, "selections": 2, "full tokens": 15.0,
         "kept tokens": 4.5, "kept share": 0.3, "score": 50.0, "full transfer's score": 100.0,
     }  # fmt: skip
     assert (found[cascade]["layer"], found[cascade]["keep"]) == ("0.444 of the depth", 0.9)

@@ -72,6 +72,16 @@ def test_what_eager_attention_would_select(engine: TransformersEngine, folder: P
     assert (done.output_tokens, done.prompt_tokens) == (0, inputs["input_ids"].shape[1])
 
 
+def test_as_many_others_by_chance_or_from_the_end(engine: TransformersEngine) -> None:
+    attention, drawn, again, last = ask(
+        engine, request(), request(by="random"), request(by="random"), request(by="last")
+    )  # fmt: skip
+    assert attention.details == drawn.details == last.details
+    assert len({attention.text, drawn.text, last.text}) == 3
+    assert drawn.text == again.text
+    assert REASONING.endswith(last.text)
+
+
 def test_to_keep_all_is_to_keep_the_text(engine: TransformersEngine) -> None:
     (done,) = ask(engine, request(keep=1.0))
     assert done.text == REASONING

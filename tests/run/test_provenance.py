@@ -44,6 +44,7 @@ def test_a_sparse_transfer_is_kept_with_its_selector_and_other_runs_stay_as_they
     assert kept["sparse"] == {
         "layer": 2,
         "keep": 0.8,
+        "by": "attention",
         "selector": {"name": "mai-tiny-large", "identity": "c", "args": {}},
     }
     assert described(settings, 16)["sparse"]["layer"] == 2
