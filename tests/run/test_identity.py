@@ -76,6 +76,7 @@ def test_large_files_are_told_by_size_time_and_samples(tmp_path: Path, monkeypat
 def test_arguments_that_change_what_is_written_count_and_those_of_speed_do_not() -> None:
     plain = of("mai-tiny-small")
     assert of("mai-tiny-small", batch_size=4, device="cpu", num_threads=2, attn_implementation="eager") == plain
+    assert of("mai-tiny-small", distributed_executor_backend="mp", tensor_parallel_size=2) == plain
     assert of("mai-tiny-small", min_pixels=None) == plain
     assert of("mai-tiny-small", min_pixels=9) != plain
     assert of("mai-tiny-small", never_heard_of=1) != plain
