@@ -16,9 +16,9 @@ from mai_plugin.settings import ModelSpec
 PERFORMANCE_ARGS = frozenset(
     (
         "attn_implementation", "batch_size", "block_size", "data_parallel_size", "device", "device_ids",
-        "distributed_executor_backend", "enable_chunked_prefill", "enable_prefix_caching", "enforce_eager", "gpu_memory_utilization",
-        "kv_cache_memory_bytes", "latency_s", "max_num_batched_tokens", "max_num_seqs", "max_retries", "num_threads",
-        "pipeline_parallel_size", "tensor_parallel_size", "timeout",
+        "distributed_executor_backend", "enable_chunked_prefill", "enable_prefix_caching", "enforce_eager",
+        "gpu_memory_utilization", "kv_cache_memory_bytes", "latency_s", "max_num_batched_tokens", "max_num_seqs",
+        "max_retries", "num_threads", "pipeline_parallel_size", "tensor_parallel_size", "timeout",
     )
 )  # fmt: skip
 """Engine arguments that change how fast a model answers, not what.  All others count as changing the answers."""
