@@ -259,7 +259,13 @@ def _name(
 
 
 def _strategy(given: Mapping[str, Any], default: StrategyName) -> StrategyName:
-    """The strategy that is asked for by `strategy=`, for which the harness's model stands else."""
+    """The strategy that is asked for by `strategy=`, else that of the harness's model.
+
+    A preset serves all strategies of a pair, so its own stands back; but for those that have no model of their own.
+    """
+    if "strategy" not in given and "preset" in given and default == "mutual_verification":
+        own = preset_strategy(str(given["preset"]))
+        return own if own in ("sparse_transfer", "speculative") else default
     chosen: Any = arguments.one_of(given, "strategy", get_args(StrategyName), default)
     return cast(StrategyName, chosen)
 

@@ -87,6 +87,15 @@ def test_a_sparse_preset_serves_the_other_strategies_too(tmp_path: Path) -> None
     assert Settings.from_args("transfer", {"preset": str(file)}).sparse is None
 
 
+@pytest.mark.parametrize("strategy", ["sparse_transfer", "speculative"])
+def test_a_preset_of_a_strategy_without_a_model_of_its_own_keeps_it(tmp_path: Path, strategy: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"strategy: {strategy}\nsmall: a\nlarge: b\n")
+    assert (cascade(preset=str(file)).strategy, cascade(preset=str(file)).name) == (strategy, "mine")
+    assert cascade(preset=str(file), strategy="mutual_verification").name == "mine-MAI"
+    assert Settings.from_args("transfer", {"preset": str(file)}).strategy == "transfer"
+
+
 def test_the_assistant_of_speculative_decoding_is_an_argument_of_the_large_model() -> None:
     settings = cascade(preset="MAI-tiny", strategy="speculative", small_args={"device": "cpu"}, dtype="float32")
     (model,) = settings.models.values()
