@@ -55,7 +55,8 @@ class Session:
 
     Args:
         settings: what to load and how to answer.
-        engines: role to engine, to use engines that are loaded already; they are closed with the session.
+        engines: role to engine, to use engines that are loaded already and have answered in no other session (those
+            of vLLM are bound to its event loop); they are closed with this one.
 
     Attributes:
         agents: role to model, as strategies see them.

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -16,7 +17,7 @@ pytest.importorskip("vllm")
 from PIL import Image as PILImage
 
 from mai_plugin.core.agent import Agent
-from mai_plugin.core.records import Completion, Image, Message, Outcome, Request
+from mai_plugin.core.records import Completion, Image, Message, Outcome, Request, Sparse
 from mai_plugin.engines import vllm as module
 from mai_plugin.engines.base import EngineError, Model, load_engines
 from mai_plugin.engines.gpu_memory import GIB, Gpu
@@ -24,7 +25,7 @@ from mai_plugin.engines.transformers import TransformersEngine
 from mai_plugin.engines.vllm import VLLMEngine
 from mai_plugin.resources import SHIPPED_MODELS
 from mai_plugin.run.runner import Item
-from mai_plugin.run.session import Session
+from mai_plugin.run.session import Session, build_strategy
 from mai_plugin.settings import Settings
 from mai_plugin.tiny.charts import chart_questions
 
@@ -120,17 +121,19 @@ def test_the_transfer_call_finds_its_image_and_stem_in_the_cache(pair):
     reader.close()
 
 
-def test_a_selector_beside_it(pair):
+def test_a_selector_beside_it(pair, monkeypatch):
     """Sparse transfer on vLLM: what transformers selects, from the first layers of the large model."""
-    args = {"preset": "MAI-tiny", "engine": "vllm", "store": "off", "strategy": "sparse_transfer", "layer": 1}
-    beside = {"selector": "mai-tiny-large", "selector_args": {"dtype": "float32"}}
-    with Session(Settings.from_args("mutual_verification", {**args, **beside}), dict(pair.engines)) as session:
-        session.engines = {"selector": session.engines["selector"]}  # the pair's own stay for the other tests
-        results, summary = session.run(items(session)[:8], progress=False)
-        assert all(isinstance(result, Outcome) for result in results), results
-        whole = Settings.from_args("mutual_verification", {**args, "engine": "transformers", "dtype": "float32"})
-        with Session(whole) as other:
-            expected, _ = other.run(items(other)[:8], progress=False)
+    args = {"preset": "MAI-tiny", "store": "off", "strategy": "sparse_transfer", "layer": 1}
+    selector = TransformersEngine(str(SHIPPED_MODELS["mai-tiny-large"]), dtype="float32", only_selects=Sparse(1))
+    selects = replace(pair.agents["large"], generate=selector.generate, sparse=Sparse(1))
+    settings = Settings.from_args("mutual_verification", {**args, "engine": "vllm", "selector": "mai-tiny-large"})
+    # In the pair's own session: engines of vLLM answer in one event loop only.
+    monkeypatch.setattr(pair, "strategy", build_strategy(settings, {**pair.agents, "selector": selects}))
+    results, summary = pair.run(items(pair)[:8], progress=False)
+    selector.close()
+    assert all(isinstance(result, Outcome) for result in results), results
+    with Session(Settings.from_args("mutual_verification", {**args, "dtype": "float32"})) as other:
+        expected, _ = other.run(items(other)[:8], progress=False)
     assert [result.calls[1].text for result in results] == [result.calls[1].text for result in expected]
     assert [result.answer for result in results] == [result.answer for result in expected]
     assert 0 < summary.details["kept_tokens"] < summary.details["full_tokens"]
