@@ -149,7 +149,7 @@ def filed_runs(path: Path, folder: Path) -> list[str]:
 def _choose(rows: Sequence[sqlite3.Row], wanted: Sequence[str], file: Path) -> list[sqlite3.Row]:
     # One row per run: rank 0's, or another's where that was lost before it wrote anything.
     leading = list({row["part_of"]: row for row in sorted(rows, key=lambda row: row["part_of"] == row["id"])}.values())
-    leading.sort(key=lambda row: (row["started_at"], row["id"]))
+    leading.sort(key=lambda row: row["started_at"])  # of those begun in the same millisecond the first written is first
     if not wanted:
         return leading
     chosen = []

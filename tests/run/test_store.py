@@ -196,6 +196,14 @@ def test_a_store_of_version_1_is_read_and_brought_up_to_date(full: Path) -> None
     assert load_runs(full) == before
 
 
+def test_runs_begun_in_the_same_millisecond_keep_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mai_plugin.run.store.now", lambda: "2026-01-01T00:00:00.000+00:00")
+    store = Store(tmp_path / "calls.sqlite")
+    for id in ("later-in-the-alphabet", "earlier"):
+        store.begin_run(id, "name", "single", "scripted", {"models": {}}, {})
+    assert [run.id for run in load_runs(store.path)] == ["later-in-the-alphabet", "earlier"]
+
+
 def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     (tmp_path / "calls.sqlite").touch()
     fill(Store(tmp_path / "calls.sqlite"))
