@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
+from mai_plugin.attention.rows import decoder_layers
 from mai_plugin.attention.select import select
 from mai_plugin.core.records import Completion, Message, Request, Sparse
 from mai_plugin.engines import checkpoint
@@ -145,6 +146,15 @@ class TransformersEngine:
         finally:
             if job in self._waiting:  # cancelled before it ran
                 self._waiting.remove(job)
+
+    def check_selection(self, sparse: Sparse) -> None:
+        """Refuse a selection that this model cannot make, before questions have been answered up to it.
+
+        Raises:
+            ValueError: the layer does not exist, or the model's layers are not to be had.
+        """
+        sparse.layer_of(self.depth)
+        decoder_layers(self.model)
 
     def close(self) -> None:
         """Stop a running batch at its next token and free the model."""
