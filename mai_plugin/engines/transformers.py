@@ -280,6 +280,8 @@ class TransformersEngine:
     def _select(self, batch: list[_Job], loop: asyncio.AbstractEventLoop) -> None:
         """Selections, one by one: each is a prefill of some layers, which fills the device by itself."""
         for job in batch:
+            if self._closed.is_set():
+                return
             sparse = job.request.sparse
             assert sparse is not None
             kept = select(

@@ -13,6 +13,7 @@ from checkpoints import noise, random_internvl, random_qwen3_vl
 from transformers import AutoModelForImageTextToText
 
 from mai_plugin.attention.reasoning import find_reasoning, smallest_set
+from mai_plugin.attention.select import Selection
 from mai_plugin.core.records import Completion, Image, Message, Outcome, Request, Sparse
 from mai_plugin.engines.base import EngineError
 from mai_plugin.engines.scripted import ScriptedEngine
@@ -177,3 +178,19 @@ def test_attention_that_is_no_number_selects_nothing(folder: Path) -> None:
             ask(engine, request(layer=1))
     finally:
         engine.close()
+
+
+def test_a_closed_engine_makes_no_further_selection(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = TransformersEngine(str(folder), num_threads=1, dtype="float32", batch_size=8)
+    selections = []
+
+    def slow(*args: Any) -> Selection:
+        selections.append(args)
+        engine._closed.set()
+        return Selection("7", 1, 1)
+
+    monkeypatch.setattr("mai_plugin.engines.transformers.select", slow)
+    with pytest.raises(EngineError, match="is closed"):
+        ask(engine, *[request()] * 5)
+    assert len(selections) == 1
+    engine.close()
