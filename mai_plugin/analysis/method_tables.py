@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 from mai_plugin.analysis.baselines import Pair, Results, pairs, speedup, time_cell
-from mai_plugin.analysis.measures import TaskResult, form, models
+from mai_plugin.analysis.measures import TaskResult, form, identities
+from mai_plugin.analysis.runs import Run
 from mai_plugin.analysis.table import COUNT, FACTOR, POINTS, SECONDS, TOKENS, Cell, Column, Table, score_cell
 
 
@@ -42,11 +45,11 @@ def speculative(results: Results) -> Table:
         asked = form(run)
         if not asked.startswith("speculative"):
             continue
-        name, wanted = models(run)["model"], asked.partition("-")[2]
+        model, wanted = _unassisted(run), asked.partition("-")[2]
         for result in results.of_run(run):
             alone = next(
-                (other for other in results
-                 if other.task == result.task and form(other.run) == wanted and models(other.run) == {"model": name}
+                (other for other in reversed(list(results))
+                 if other.task == result.task and form(other.run) == wanted and _unassisted(other.run) == model
                  and other.run.engine == run.engine),
                 None,
             )  # fmt: skip
@@ -66,6 +69,14 @@ def speculative(results: Results) -> Table:
         "Speed-up: against the same model without an assistant, as it was run; this decodes one prompt at a time.",
     )
     return Table("speculative", "Speculative decoding (paper: table 12)", columns, tuple(rows), notes)
+
+
+def _unassisted(run: Run) -> str:
+    """Identity of a single model, what tells of its assistant left out."""
+    who, brace, changing = identities(run).get("model", "").partition(" {")
+    args = json.loads(brace + changing) if brace else {}
+    args = {key: value for key, value in args.items() if key not in ("assistant_model", "assistant_args")}
+    return f"{who} {json.dumps(args, sort_keys=True)}"
 
 
 def _full_score(results: Results, pair: Pair, result: TaskResult) -> Cell:

@@ -117,6 +117,7 @@ def load_runs(path: Path, wanted: Sequence[str] = ()) -> list[Run]:
         # Read-only, so that a report can be drawn while a run goes on, and from a folder that cannot be written.
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=60)) as connection:
             connection.row_factory = sqlite3.Row
+            connection.execute("BEGIN")  # all as of one moment
             version = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
             if version is None or int(version[0]) not in (1, VERSION):
                 raise ValueError(f"call store {file} has schema version {version and version[0]}, expected {VERSION}")

@@ -117,6 +117,8 @@ def set_size(weights: Array, keep: float) -> Array:
         weights: `[..., R]`, not negative.
         keep: a share, above 0 and at most 1.
     """
+    if keep >= 1:
+        return np.full(weights.shape[:-1], weights.shape[-1], np.int32)
     held = np.cumsum(-np.sort(-weights, axis=-1), axis=-1)
     goal = keep * weights.sum(-1, keepdims=True) * (1 - 1e-9)  # a sum in another order is off by its rounding
     size: Array = np.minimum((held < goal).sum(-1, dtype=np.int32) + 1, weights.shape[-1])

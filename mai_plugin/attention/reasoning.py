@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import normalize
+
+from tokenizers.normalizers import NFC
 
 from mai_plugin.core.records import Message
 from mai_plugin.engines.base import EngineError, hf_messages
@@ -50,8 +53,10 @@ def smallest_set(weights: Sequence[float], keep: float) -> list[int]:
 
     Args:
         weights: one per token, not negative.
-        keep: a share, above 0 and at most 1.
+        keep: a share, above 0 and at most 1; 1 keeps all.
     """
+    if keep >= 1:  # also those whose weight is too small to count
+        return list(range(len(weights)))
     chosen: list[int] = []
     goal, held = keep * sum(weights), 0.0
     for index in sorted(range(len(weights)), key=lambda index: (-weights[index], index)):
@@ -74,11 +79,15 @@ def find_reasoning(processor: Any, messages: Sequence[Message], prompt_ids: Sequ
         EngineError: the tokens cannot be told; nothing is guessed.
     """
     *before, reasoning, _ = messages
-    text = reasoning.text.strip()
-    rendered = processor.apply_chat_template(hf_messages(messages), tokenize=False, add_generation_prompt=True)
-    opened = processor.apply_chat_template(hf_messages(before), tokenize=False, add_generation_prompt=True)
-    start = rendered.find(text, _common(rendered, opened))
     tokenizer = processor.tokenizer
+    text = _as_read(tokenizer, reasoning.text).strip()
+    rendered, opened = (
+        _as_read(
+            tokenizer, processor.apply_chat_template(hf_messages(turns), tokenize=False, add_generation_prompt=True)
+        )
+        for turns in (messages, before)
+    )
+    start = rendered.find(text, _common(rendered, opened))
     if reasoning.role != "assistant" or start < 0 or not getattr(tokenizer, "is_fast", False):
         raise EngineError(f"cannot find the reasoning in a prompt of {type(processor).__name__}: its chat template")
     end = start + len(text)
@@ -96,6 +105,12 @@ def find_reasoning(processor: Any, messages: Sequence[Message], prompt_ids: Sequ
         spans.append((min(max(left, start), done) - start, min(right, end) - start))
         done = max(done, min(right, end))
     return Reasoning(text, len(prompt_ids) - behind, tuple(spans))
+
+
+def _as_read(tokenizer: Any, text: str) -> str:
+    """Text with its characters composed where the tokenizer does that: else its offsets leave out the accents."""
+    normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+    return normalize("NFC", text) if isinstance(normalizer, NFC) else text
 
 
 def _common(one: str, other: str) -> int:

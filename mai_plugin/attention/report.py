@@ -48,7 +48,7 @@ class Outputs:
                 raise ValueError(f"--{option} {getattr(self, option)}: {error}") from error
 
     def write(self, study: Study) -> list[Path]:
-        """Print a study and write what is asked for.
+        """Write what is asked for, then print the study: a terminal that is gone loses no file.
 
         Returns:
             The files; of CSV the folder.
@@ -57,7 +57,6 @@ class Outputs:
             ValueError: a file cannot be written.
         """
         found = tables(study)
-        to_terminal(found)
         written = []
         try:
             if self.json:
@@ -72,6 +71,8 @@ class Outputs:
                 written += [path for picture in pictures(study) for path in picture.save(self.plots)]
         except OSError as error:
             raise ValueError(f"the study cannot be written: {error}") from error
+        finally:
+            to_terminal(found)
         return written
 
 

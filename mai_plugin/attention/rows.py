@@ -52,7 +52,8 @@ def attention_rows(
         Float32 weights of shape `[len(layers), heads, tokens]` on the CPU; each row sums to 1.
 
     Raises:
-        ValueError: the batch is not 1, a layer does not exist, or the model's attention cannot be switched.
+        ValueError: the batch is not 1, a layer does not exist, the model's attention cannot be switched or is no plain
+            softmax of scores, or a weight is not a number.
     """
     if inputs["input_ids"].shape[0] != 1:
         raise ValueError(f"attention rows are taken one prompt at a time; the batch is {inputs['input_ids'].shape[0]}")
@@ -67,6 +68,9 @@ def attention_rows(
     missing = [layer for layer in layers if layer not in rows]
     if missing:
         raise ValueError(f"layer {missing[0]} of {type(model).__name__} does not take its attention from transformers")
+    for layer in layers:
+        if not rows[layer].isfinite().all():
+            raise ValueError(f"attention weights of layer {layer} are not numbers (NaN): choose another dtype")
     return torch.stack([rows[layer] for layer in layers])
 
 
@@ -80,8 +84,10 @@ def _capturing(wanted: Mapping[int, nn.Module], rows: dict[int, torch.Tensor], q
     configs: dict[int, Any] = {layer: module.config for layer, module in wanted.items()}
     last = max(wanted)
 
-    def capture(layer: int, q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None, scaling: float) -> None:
-        rows[layer] = _row(q, k, mask, scaling, query)
+    def capture(
+        layer: int, q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None, scaling: float, window: int | None
+    ) -> None:
+        rows[layer] = _row(q, k, mask, scaling, query, window)
         if layer == last:
             raise _Stop
 
@@ -109,7 +115,10 @@ def _attend(
 ) -> Any:
     """The attention function of a captured layer: keeps its row, then does what the layer would have done."""
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    module.mai_capture(query, key, attention_mask, scaling)
+    for what in ("softcap", "s_aux"):  # capped scores (Gemma 2), attention sinks (gpt-oss)
+        if kwargs.get(what) is not None:
+            raise ValueError(f"no attention to be had from {type(module).__name__}: its softmax has {what}")
+    module.mai_capture(query, key, attention_mask, scaling, kwargs.get("sliding_window"))
     functions = AttentionInterface()
     function = functions[module.mai_attention if module.mai_attention in functions else "sdpa"]  # eager is not in there
     return function(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
@@ -118,13 +127,16 @@ def _attend(
 AttentionInterface.register(_NAME, _attend)
 
 
-def _row(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None, scaling: float, query: int) -> torch.Tensor:
+def _row(
+    q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None, scaling: float, query: int, window: int | None = None
+) -> torch.Tensor:
     """Softmax of one query's scores.
 
     Args:
         q: `[1, heads, tokens, dim]`.
         k: `[1, key-value heads, tokens, dim]`; each serves `heads / key-value heads` heads in a row.
         mask: of shape `[1, 1, tokens, tokens]`, true or 0 where a query may look; `[1, tokens]` for padding; or none.
+        window: how many tokens the query may look at, itself included; flash attention has no mask that says so.
     """
     tokens = k.shape[2]
     query %= q.shape[2]
@@ -133,5 +145,6 @@ def _row(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None, scaling: f
     if mask is not None:
         allowed = mask[0, :, query, :tokens] if mask.ndim == 4 else mask.bool()
         scores = scores.masked_fill(~allowed, -torch.inf) if allowed.dtype == torch.bool else scores + allowed
-    scores = scores.masked_fill(torch.arange(tokens, device=scores.device) > query, -torch.inf)
+    places = torch.arange(tokens, device=scores.device)
+    scores = scores.masked_fill((places > query) | (places <= query - (window or tokens)), -torch.inf)
     return scores.softmax(-1).cpu()

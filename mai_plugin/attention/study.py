@@ -18,7 +18,7 @@ from mai_plugin.attention.reasoning import Reasoning, find_reasoning
 from mai_plugin.core.agent import Agent, Generate
 from mai_plugin.core.prompts import inert
 from mai_plugin.core.question import Question
-from mai_plugin.core.records import Message, Outcome
+from mai_plugin.core.records import Message, Outcome, Sparse
 from mai_plugin.engines.base import EngineError
 from mai_plugin.run.identity import model_identity
 from mai_plugin.run.recorder import Recorder
@@ -125,6 +125,7 @@ def run_study(settings: Settings, questions: Questions, keep: float = 0.8, *, pr
             stack.callback(recorder.close)
         # The session keeps no run: it would be taken for one of transfer.  Its name is that of the bar.
         session = stack.enter_context(Session(replace(settings, store=None, name="reasoning")))
+        session.engines["large"].check_selection(Sparse(layer=0))  # type: ignore[attr-defined]
         results = _reasonings(session, recorder, questions, progress)
         pairs = zip(questions.asked, results, strict=True)
         for asked, result in tqdm(pairs, "attention", len(results), unit="question", disable=not progress):

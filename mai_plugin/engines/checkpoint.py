@@ -58,7 +58,7 @@ def load_model(
 
     def load(path: str) -> Any:
         if first_layers is None:
-            return _complete(path, **more)
+            return complete(path, **more)
         config = AutoConfig.from_pretrained(path, **source)
         text = config.get_text_config()
         text.num_hidden_layers = first_layers(depth(config))
@@ -67,7 +67,7 @@ def load_model(
         said = logging.get_verbosity()
         logging.set_verbosity_error()  # it would list the layers that are left out
         try:
-            return _complete(path, config=config, **more).model
+            return complete(path, config=config, **more).model
         finally:
             logging.set_verbosity(said)
 
@@ -125,8 +125,12 @@ def default_device() -> str:
     return f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
 
 
-def _complete(path: str, **given: Any) -> Any:
-    """A model all of whose weights were in the checkpoint: transformers makes up those that are not."""
+def complete(path: str, **given: Any) -> Any:
+    """A model all of whose weights were in the checkpoint: transformers makes up those that are not.
+
+    Raises:
+        ValueError: some were not.
+    """
     model, info = AutoModelForImageTextToText.from_pretrained(path, output_loading_info=True, **given)
     if missing := sorted(info["missing_keys"]):
         raise ValueError(f"the checkpoint lacks {len(missing)} weights, such as {missing[0]}")

@@ -16,6 +16,7 @@ from transformers.generation.streamers import BaseStreamer
 from mai_plugin.engines.checkpoint import load_model
 
 _LOADING = ("device", "dtype", "attn_implementation", "revision", "trust_remote_code")
+_OF_THE_ENGINE = ("batch_size", "num_threads", "min_pixels", "max_pixels")  # given for both, and not the assistant's
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,13 @@ class Assistant:
         device: where the large model is, the default for the assistant.
 
     Raises:
-        ValueError: it cannot be loaded, or is of another family.
+        ValueError: it cannot be loaded, is of another family, or there is an argument that no engine takes.
     """
 
     def __init__(self, model: str, args: Mapping[str, Any], large: Any, device: str) -> None:
+        for key in args:
+            if key not in (*_LOADING, *_OF_THE_ENGINE):
+                raise ValueError(f"an assistant model takes no argument {key!r}; it takes: {', '.join(_LOADING)}")
         given = {key: args[key] for key in _LOADING if key in args}
         self.model = load_model(model, **{"device": device, **given})
         for what, value in (("model_type", "family"), ("vocab_size", "vocabulary")):

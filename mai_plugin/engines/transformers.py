@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
+from mai_plugin.attention.rows import decoder_layers
 from mai_plugin.attention.select import select
 from mai_plugin.core.records import Completion, Message, Request, Sparse
 from mai_plugin.engines import checkpoint
@@ -146,6 +147,15 @@ class TransformersEngine:
             if job in self._waiting:  # cancelled before it ran
                 self._waiting.remove(job)
 
+    def check_selection(self, sparse: Sparse) -> None:
+        """Refuse a selection that this model cannot make, before questions have been answered up to it.
+
+        Raises:
+            ValueError: the layer does not exist, or the model's layers are not to be had.
+        """
+        sparse.layer_of(self.depth)
+        decoder_layers(self.model)
+
     def close(self) -> None:
         """Stop a running batch at its next token and free the model."""
         self._closed.set()
@@ -270,6 +280,8 @@ class TransformersEngine:
     def _select(self, batch: list[_Job], loop: asyncio.AbstractEventLoop) -> None:
         """Selections, one by one: each is a prefill of some layers, which fills the device by itself."""
         for job in batch:
+            if self._closed.is_set():
+                return
             sparse = job.request.sparse
             assert sparse is not None
             kept = select(

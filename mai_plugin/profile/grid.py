@@ -51,7 +51,7 @@ class Grid:
                     )
                 sizes: dict[str, Any] = {each.name: tuple(sorted(set(value)))}
                 grid = replace(grid, **sizes)
-            elif value is not None and value < (0 if each.name == "warmup" else 1e-9):
+            elif value is not None and not value >= (0 if each.name == "warmup" else 1e-9):  # nor NaN
                 raise ValueError(f"{option} {value}: it must be more than 0")
         return grid
 

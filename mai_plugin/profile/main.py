@@ -84,20 +84,22 @@ def profile(
 
 
 def write(found: Profile, outputs: Outputs, short_tokens: int, compare: bool) -> list[Path]:
-    """Print the tables and write what was asked for, but for the JSON.
+    """Write what was asked for, but for the JSON, and print the tables: a terminal that is gone loses no file.
 
     Returns:
         The files and folders.
     """
-    show(found, short_tokens, compare)
     written: list[Path] = []
-    if outputs.csv:
-        write_csv(found, short_tokens, outputs.csv)
-        written.append(outputs.csv)
-    if outputs.plots:
-        from mai_plugin.profile.plots import write_plots
+    try:
+        if outputs.csv:
+            write_csv(found, short_tokens, outputs.csv)
+            written.append(outputs.csv)
+        if outputs.plots:
+            from mai_plugin.profile.plots import write_plots
 
-        written += write_plots(found, outputs.plots)
+            written += write_plots(found, outputs.plots)
+    finally:
+        show(found, short_tokens, compare)
     return written
 
 

@@ -108,11 +108,15 @@ def check_memory(source: Source, device: str, dtype: str) -> None:
     """Refuse a model whose weights do not fit.
 
     Raises:
-        ValueError: they take more than is free on the device.
+        ValueError: they take more than is free on the device, or its configuration makes no model.
     """
     import torch
 
-    needed = count_parameters(source) * torch.finfo(getattr(torch, dtype)).bits // 8
+    try:
+        parameters = count_parameters(source)
+    except Exception as error:  # whatever the libraries raise for a configuration that makes no model
+        raise ValueError(f"model {source.name!r} cannot be built: {_first_line(error)}") from error
+    needed = parameters * torch.finfo(getattr(torch, dtype)).bits // 8
     free = free_memory(device)
     if needed > free:
         raise ValueError(
@@ -144,7 +148,9 @@ def load(source: Source, device: str, dtype: str, seed: int = 0) -> tuple[Any, A
         ValueError: it cannot be loaded.
     """
     import torch
-    from transformers import AutoImageProcessor, AutoModelForImageTextToText
+    from transformers import AutoImageProcessor
+
+    from mai_plugin.engines.checkpoint import complete
 
     try:
         if source.image_processor is None:
@@ -155,9 +161,7 @@ def load(source: Source, device: str, dtype: str, seed: int = 0) -> tuple[Any, A
             model = _random_model(source.config, device, getattr(torch, dtype), seed)
         else:
             placed = {} if device == "cpu" else {"device_map": device}
-            model = AutoModelForImageTextToText.from_pretrained(
-                source.path, config=source.config, dtype=getattr(torch, dtype), **placed
-            )
+            model = complete(str(source.path), config=source.config, dtype=getattr(torch, dtype), **placed)
     except torch.cuda.OutOfMemoryError as error:
         raise ValueError(f"model {source.label} does not fit {device}: cut its depth with --layers N") from error
     except Exception as error:

@@ -109,6 +109,10 @@ class Session:
             args = {**selector.args, "only_selects": self.settings.sparse}
             self.engines["selector"] = load_engine("transformers", selector.name, args, selector.hints)
         self.engines.update(load_engines(self.settings.engine, missing) if missing else {})
+        if self.settings.sparse:
+            selects = self.engines.get("selector", self.engines["large"])
+            if check := getattr(selects, "check_selection", None):  # a script selects whatever it says
+                check(self.settings.sparse)
 
     def question(self, id: str, messages: Sequence[Message], max_new_tokens: int) -> Question:
         """Build a question; says once per task if the table of requests for brevity does not know its prompt."""

@@ -125,7 +125,16 @@ class Store:
             raise ValueError(f"call store {path} {trouble}; {advice}")
 
     def _check(self) -> str | None:
-        """What is wrong with the file, if it holds anything yet.  Only reads."""
+        """What is wrong with the file, if it holds anything yet.  Only reads, and all as of one moment: another process
+        may bring the file up to date, or write, meanwhile."""
+        self._connection.execute("BEGIN")
+        try:
+            return self._what_is_wrong()
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def _what_is_wrong(self) -> str | None:
         tables = [row[0] for row in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         if not tables:
             return None

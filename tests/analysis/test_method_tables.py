@@ -82,6 +82,16 @@ def test_speculative_decoding(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_the_same_model_in_another_dtype_is_not_the_same(tmp_path: Path) -> None:
+    run(tmp_path, "single", (1.0, 1.0), prompt="R")
+    run(tmp_path, "speculative", (1.0, 0.0), engine_args={"dtype": "float16"}, small_args={"dtype": "float32"})
+    (row,) = tables(tmp_path)["speculative"]
+    assert (row["speed-up"], row["without assistant"]) == (None, None)
+    run(tmp_path, "single", (0.0, 0.0), prompt="R", engine_args={"dtype": "float16"})
+    (row,) = tables(tmp_path)["speculative"]
+    assert row["without assistant"] == 0.0
+
+
 def test_no_such_runs_no_such_tables(tmp_path: Path) -> None:
     run(tmp_path, "transfer", (1.0, 1.0))
     assert not {"sparse", "speculative"} & tables(tmp_path).keys()

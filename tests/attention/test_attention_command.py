@@ -60,3 +60,15 @@ def test_a_run(tmp_path, monkeypatch):
     content = json.loads((tmp_path / "a.json").read_text())
     assert (content["n"], content["keep"]) == (3, 0.5)
     assert not (tmp_path / "mai_runs").exists()
+
+
+def test_a_terminal_that_is_gone_loses_no_file(tmp_path, monkeypatch):
+    """Such as `mai attention --json a.json | head`."""
+
+    def gone(tables):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("mai_plugin.attention.report.to_terminal", gone)
+    run("--charts", "2", "--json", str(tmp_path / "a.json"), "--csv", str(tmp_path / "csv"), "--store", "off")
+    assert json.loads((tmp_path / "a.json").read_text())["n"] == 2
+    assert (tmp_path / "csv").is_dir()

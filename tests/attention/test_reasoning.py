@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from itertools import combinations
 
 import pytest
@@ -48,6 +49,14 @@ def test_every_token_of_the_reasoning_and_none_beside(processor, text):
     assert found.part(range(len(found.spans))) == text.strip()
 
 
+@pytest.mark.parametrize("text", ["A\u030a", "cafe\u0301 e\u0301te\u0301", "\u1112\u1161\u11ab 7"])
+def test_characters_in_parts_are_those_that_the_model_reads(processor, text):
+    """The tokenizer composes them, and its offsets are those of the first part alone."""
+    found, ids = find(processor, text)
+    assert found.part(range(len(found.spans))) == found.text == unicodedata.normalize("NFC", text)
+    assert processor.tokenizer.decode(ids[found.first : found.first + len(found.spans)]) == found.text
+
+
 def test_empty_reasoning_has_no_tokens(processor):
     assert find(processor, " \n")[0].spans == ()
 
@@ -77,6 +86,7 @@ def test_part_keeps_the_order_and_shared_characters_once():
         ([1, 1, 1, 1, 1], 0.8, [0, 1, 2, 3]),
         ([0.8, 0.2], 0.8, [0]),
         ([0.8, 0.2], 1.0, [0, 1]),
+        ([0.5, 1e-12, 0.0, 0.5], 1.0, [0, 1, 2, 3]),
         ([0.0, 0.0], 0.8, [0]),
         ([], 0.8, []),
     ],

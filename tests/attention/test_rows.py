@@ -6,8 +6,9 @@ import pytest
 import torch
 from checkpoints import noise, random_internvl, random_qwen3_vl
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoModelForImageTextToText, AutoProcessor, Gemma3Config, PaliGemmaConfig
 
+from mai_plugin.attention import rows as rows_module
 from mai_plugin.attention.rows import attention_rows
 from mai_plugin.core.records import Image, Message
 from mai_plugin.engines.base import hf_messages
@@ -84,6 +85,54 @@ def test_what_cannot_be_done_is_said(checkpoint):
         attention_rows(model, {"input_ids": inputs["input_ids"].repeat(2, 1)}, [0])
     with pytest.raises(ValueError, match="no attention to be had from Linear"):
         attention_rows(torch.nn.Linear(1, 1), inputs, [0])
+
+
+def other_family(**text):
+    """A Gemma 3 with a Gemma of some kind as its language model."""
+    shape = {
+        "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 300, "sliding_window": 8, "query_pre_attn_scalar": 16,
+        "layer_types": ["sliding_attention", "full_attention"], **text,
+    }  # fmt: skip
+    eye = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "patch_size": 14,
+    }
+    torch.manual_seed(0)
+    config = PaliGemmaConfig if text.get("model_type") == "gemma2" else Gemma3Config
+    model = AutoModelForImageTextToText.from_config(config(text_config=shape, vision_config={**eye, "image_size": 28}))
+    ids = torch.randint(10, 250, (1, 40))
+    return model.eval(), {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": ids * 0}
+
+
+def test_a_sliding_window_without_a_mask_that_says_so():
+    """Flash attention is told the window's size, and gets no mask for it."""
+    model, inputs = other_family()
+    window, whole = attention_rows(model, inputs, [0, 1])
+    assert (window[:, :-8].abs().max(), whole[:, :-8].abs().max() > 0) == (0, True)
+    seen = {}
+    attend = rows_module._row
+
+    def unmasked(q, k, mask, scaling, query, window=None):
+        seen[len(seen)] = window
+        return attend(q, k, None, scaling, query, window)
+
+    rows_module._row = unmasked
+    try:
+        torch.testing.assert_close(attention_rows(model, inputs, [0, 1]), torch.stack([window, whole]))
+    finally:
+        rows_module._row = attend
+    assert seen == {0: 8, 1: None}
+
+
+def test_a_softmax_with_something_more_is_refused():
+    model, inputs = other_family(model_type="gemma2", attn_logit_softcapping=0.5)
+    with pytest.raises(ValueError, match="no attention to be had from Gemma2Attention: its softmax has softcap"):
+        attention_rows(model, inputs, [0])
+    assert model(**inputs).logits.isfinite().all()
 
 
 class Largest(TorchDispatchMode):

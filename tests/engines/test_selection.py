@@ -13,6 +13,7 @@ from checkpoints import noise, random_internvl, random_qwen3_vl
 from transformers import AutoModelForImageTextToText
 
 from mai_plugin.attention.reasoning import find_reasoning, smallest_set
+from mai_plugin.attention.select import Selection
 from mai_plugin.core.records import Completion, Image, Message, Outcome, Request, Sparse
 from mai_plugin.engines.base import EngineError
 from mai_plugin.engines.scripted import ScriptedEngine
@@ -148,3 +149,48 @@ def test_a_selector_beside_an_engine_without_attention(tmp_path: Path) -> None:
         assert summary.details == kept.completion.details
         assert "reasoning tokens handed on" in str(summary)
         assert summary.as_metrics()["kept_tokens"] == kept.completion.details["kept_tokens"]
+
+
+@pytest.mark.parametrize("more", [{}, {"selector": "mai-tiny-large"}])
+def test_a_layer_that_does_not_exist_is_refused_before_any_question_is_asked(more: dict[str, str]) -> None:
+    args = {"preset": "MAI-tiny", "store": "off", "layer": 3, **more}
+    with pytest.raises(ValueError, match="layer=3 does not exist: the model has 3, counted from 0"):
+        Session(Settings.from_args("sparse_transfer", args))
+
+
+def test_a_model_whose_layers_are_not_to_be_had_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(model: Any) -> None:
+        raise ValueError("no attention to be had from it")
+
+    monkeypatch.setattr("mai_plugin.engines.transformers.decoder_layers", none)
+    with pytest.raises(ValueError, match="no attention to be had from it"):
+        Session(Settings.from_args("mutual_verification", {"preset": "MAI-tiny", "store": "off", "transfer": "sparse"}))
+
+
+def test_attention_that_is_no_number_selects_nothing(folder: Path) -> None:
+    """As of a model that overflows in float16: it is an error, not all tokens."""
+    engine = TransformersEngine(str(folder), num_threads=1, dtype="float32")
+    with torch.no_grad():
+        engine.model.model.language_model.layers[0].mlp.down_proj.weight.fill_(float("inf"))
+    try:
+        assert ask(engine, request(layer=0))[0].text
+        with pytest.raises(EngineError, match=r"attention weights of layer 1 are not numbers \(NaN\)"):
+            ask(engine, request(layer=1))
+    finally:
+        engine.close()
+
+
+def test_a_closed_engine_makes_no_further_selection(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = TransformersEngine(str(folder), num_threads=1, dtype="float32", batch_size=8)
+    selections = []
+
+    def slow(*args: Any) -> Selection:
+        selections.append(args)
+        engine._closed.set()
+        return Selection("7", 1, 1)
+
+    monkeypatch.setattr("mai_plugin.engines.transformers.select", slow)
+    with pytest.raises(EngineError, match="is closed"):
+        ask(engine, *[request()] * 5)
+    assert len(selections) == 1
+    engine.close()

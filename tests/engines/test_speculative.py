@@ -71,6 +71,8 @@ def test_an_assistant_of_another_family_is_refused(tmp_path: Path) -> None:
         load(qwen, assistant_model=str(SHIPPED_MODELS["mai-tiny-small"]))
     with pytest.raises(ValueError, match="no such folder"):
         load(qwen, assistant_model="/no/such")
+    with pytest.raises(ValueError, match="an assistant model takes no argument 'dtyp'; it takes: device, dtype"):
+        load(qwen, assistant_model=str(qwen), assistant_args={"num_threads": 1, "dtyp": "float16"})
 
 
 def test_a_closed_engine_stops(tmp_path: Path) -> None:

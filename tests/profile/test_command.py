@@ -52,6 +52,8 @@ def test_everything_that_it_writes(tmp_path: Path):
         (["--query-tokens", "0"], "--query-tokens: it must be whole numbers, at least 1"),
         (["--repeats", "0"], "--repeats 0: it must be more than 0"),
         (["--max-seconds", "-1"], "--max-seconds -1.0: it must be more than 0"),
+        (["--max-seconds", "nan"], "--max-seconds nan: it must be more than 0"),
+        (["--time-limit", "nan"], "--time-limit nan: it must be more than 0"),
         (["--device", "cuda:99"], "--device cuda:99: it may be cpu"),
         (["--dtype", "int8"], "--dtype int8: it may be float32"),
         (["--layers", "0"], "--layers 0: it must be at least 1"),
@@ -98,3 +100,12 @@ def test_a_model_that_fails_later_leaves_the_others_results_and_exit_code_1(tmp_
     assert done.exit_code == 1
     assert "could not be loaded" in done.output
     assert len(json.loads((tmp_path / "p.json").read_text())["rows"]) == 10
+
+
+def test_a_terminal_that_is_gone_loses_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def gone(*args: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("mai_plugin.profile.main.show", gone)
+    CliRunner().invoke(app, ["profile", "mai-tiny-small", *SMALL, "--csv", str(tmp_path / "p.csv")])
+    assert (tmp_path / "p.csv").read_text().startswith("model,part,image_side")

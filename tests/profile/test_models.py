@@ -1,6 +1,8 @@
 """What a name means; shapes against published sizes; depth."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,4 +139,38 @@ def test_a_damaged_checkpoint(tmp_path: Path):
     (source,) = resolve([str(folder)])
     with pytest.raises(ValueError, match="could not be loaded") as found:
         load(source, "cpu", "float32")
+    assert "\n" not in str(found.value)
+
+
+def test_a_checkpoint_that_lacks_weights(tmp_path: Path):
+    from checkpoints import random_qwen3_vl
+    from safetensors.torch import load_file, save_file
+
+    folder = random_qwen3_vl(tmp_path / "part")
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: weight for name, weight in weights.items() if "layers.1.mlp" not in name}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"the checkpoint lacks 3 weights, such as model\.language_model.layers.1.mlp"):
+        load(resolve([str(folder)])[0], "cpu", "float32")
+    load(resolve([str(folder)], "random")[0], "cpu", "float32")
+    load(resolve([str(folder)], layers=1)[0], "cpu", "float32")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"text_config": {"num_attention_heads": 0}}, "ZeroDivisionError: integer division or modulo by zero"),
+        ({"model_type": "clip"}, "ValueError: Unrecognized configuration class"),
+    ],
+)
+def test_a_configuration_that_makes_no_model(tmp_path: Path, change: dict[str, Any], message: str):
+    from checkpoints import random_qwen3_vl
+
+    folder = random_qwen3_vl(tmp_path / "odd")
+    config = json.loads((folder / "config.json").read_text())
+    text = {**config["text_config"], **change.get("text_config", {})}
+    changed = {"model_type": "clip"} if "model_type" in change else {**config, "text_config": text}
+    (folder / "config.json").write_text(json.dumps(changed))
+    with pytest.raises(ValueError, match=f"odd' cannot be built: {message}") as found:
+        check_memory(resolve([str(folder)])[0], "cpu", "float32")
     assert "\n" not in str(found.value)

@@ -7,8 +7,10 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image as PILImage
@@ -202,6 +204,43 @@ def test_runs_begun_in_the_same_millisecond_keep_their_order(tmp_path: Path, mon
     for id in ("later-in-the-alphabet", "earlier"):
         store.begin_run(id, "name", "single", "scripted", {"models": {}}, {})
     assert [run.id for run in load_runs(store.path)] == ["later-in-the-alphabet", "earlier"]
+
+
+class Meddling(sqlite3.Connection):
+    """A connection, beside which another process does something once the file's version has been read."""
+
+    meddle: Callable[[], None] | None = None
+
+    def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:  # type: ignore[override]
+        cursor = super().execute(statement, *parameters)
+        if "FROM meta" in statement and Meddling.meddle:
+            meddle, Meddling.meddle = Meddling.meddle, None
+            meddle()
+        return cursor
+
+
+@pytest.mark.parametrize("read", [Store, load_runs])
+def test_a_store_of_version_1_that_another_process_brings_up_to_date_meanwhile(
+    full: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], Any]
+) -> None:
+    connection = sqlite3.connect(full)
+    connection.executescript(
+        "PRAGMA journal_mode = WAL; ALTER TABLE calls RENAME COLUMN details TO unused;"
+        "UPDATE meta SET value = '1' WHERE key = 'version';"
+    )
+    connect = sqlite3.connect
+
+    def meddle() -> None:
+        other = Store(full)
+        id = other.add_call("k", "m", "e", REQUEST, replace(DONE, details={"kept_tokens": 3}))
+        with other._transaction() as writing:
+            writing.execute("UPDATE outcome_calls SET call = ?", (id,))
+        other.close()
+
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **given: connect(*args, **given, factory=Meddling))
+    monkeypatch.setattr(Meddling, "meddle", staticmethod(meddle))
+    read(full)  # and does not say that it is damaged
+    connection.close()
 
 
 def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
