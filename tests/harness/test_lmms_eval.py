@@ -178,7 +178,7 @@ def test_a_store_that_cannot_be_used_is_one_line_and_exit_1(offline: Offline, co
         with closing(sqlite3.connect(file)) as connection:
             connection.execute("UPDATE meta SET value = '9'")
             connection.commit()
-        message = f"mai: call store {file.name} has schema version 9, this package writes 1; give another file"
+        message = f"mai: call store {file.name} has schema version 9, this package writes 2; give another file"
     done = offline.lmms_eval(
         "--model", "mai_cascade", "--model_args", f"{SCRIPTED},store=bad.sqlite", "--tasks", "chartqa", "--limit", "1"
     )
