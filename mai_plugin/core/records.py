@@ -71,7 +71,7 @@ class Sparse:
         Raises:
             ValueError: the model has no such layer.
         """
-        layer = self.layer if isinstance(self.layer, int) else round(self.layer * depth)
+        layer = self.layer if isinstance(self.layer, int) else min(round(self.layer * depth), depth - 1)
         if not 0 <= layer < depth:
             raise ValueError(f"layer={self.layer} does not exist: the model has {depth}, counted from 0")
         return layer

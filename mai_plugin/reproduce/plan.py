@@ -299,6 +299,11 @@ def parse_request(
         numbers = tuple(n for n in TABLES[chosen] if n != left_out and is_printed(n, asked))
     else:
         numbers = tuple(_number(table) for table in _split(tables))
+        if SPARSE_TABLE in numbers and more.get("engine") == "openai":
+            raise ValueError(
+                f"--tables {SPARSE_TABLE}: sparse transfer needs attention, which servers do not give: "
+                "choose --engine transformers or vllm"
+            )
     request = Request(
         family=chosen,
         tables=tuple(dict.fromkeys(numbers)),

@@ -136,7 +136,7 @@ def test_sparse_transfer_of_every_question(style: str) -> None:
 
 @pytest.mark.parametrize(
     ("layer", "depth", "number"),
-    [(16 / 36, 36, 16), (16 / 36, 28, 12), (16 / 36, 3, 1), (0, 3, 0), (2, 3, 2), (0.99, 3, None), (3, 3, None)],
+    [(16 / 36, 36, 16), (16 / 36, 28, 12), (16 / 36, 3, 1), (0, 3, 0), (2, 3, 2), (0.99, 3, 2), (3, 3, None)],
 )
 def test_a_layer_is_a_number_or_a_share_of_the_depth(layer: float, depth: int, number: int | None) -> None:
     if number is None:

@@ -173,7 +173,7 @@ def test_base_urls_go_to_the_roles() -> None:
     ("options", "message"),
     [
         ({"tables": "12"}, "--tables 12: not a table of Qwen3-VL that can be reproduced; those are 5,6,7,8,9,10,11,15"),
-        ({"tables": "9", "engine": "openai", "base_urls": "2B=http://a,8B=http://b"}, "add selector=CHECKPOINT"),
+        ({"tables": "9", "engine": "openai", "base_urls": "2B=http://a,8B=http://b"}, "--tables 9: sparse transfer needs attention, which servers do not give: choose --engine"),
         ({"tables": "seven"}, "--tables 'seven': numbers"),
         ({"family": "llava"}, "--family llava: it may be qwen3-vl or internvl3.5"),
         ({"family": "internvl3.5", "tables": "5"}, "not a table of InternVL3.5 that can be reproduced; those are 13,14"),
