@@ -8,7 +8,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 bench: bench-pipeline bench-overhead bench-stock bench-parity bench-sparse bench-speculative
 
-.PHONY: install demo test check bench bench-pipeline bench-overhead bench-stock bench-parity profile profile-gpu train-tiny eval-tiny docs-tables clean
+.DEFAULT_GOAL := demo
+.PHONY: install demo test check bench bench-pipeline bench-overhead bench-stock bench-parity bench-sparse bench-speculative profile profile-gpu train-tiny eval-tiny docs-tables clean
 
 install: $(VENV)/.all
 

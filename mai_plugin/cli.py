@@ -153,9 +153,7 @@ def compare(
 @app.command()
 def reproduce(
     tables: Annotated[str | None, typer.Option(help="Numbers of the paper's tables; all by default.")] = None,
-    family: Annotated[
-        str, typer.Option(help="qwen3-vl (tables 5,6,7,8,10,11,15) or internvl3.5 (13,14).")
-    ] = "qwen3-vl",
+    family: Annotated[str, typer.Option(help="qwen3-vl (tables 5 to 11, 15) or internvl3.5 (13,14).")] = "qwen3-vl",
     benchmarks: Annotated[str | None, typer.Option(help="Such as POPE,ChartQA; all six by default.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Questions of each benchmark.")] = None,
     engine: Annotated[str, typer.Option(help="As in --model_args.")] = "transformers",

@@ -263,7 +263,7 @@ def _strategy(given: Mapping[str, Any], default: StrategyName) -> StrategyName:
 
     A preset serves all strategies of a pair, so its own stands back; but for those that have no model of their own.
     """
-    if "strategy" not in given and "preset" in given and default == "mutual_verification":
+    if "strategy" not in given and "preset" in given and default != "single":
         own = preset_strategy(str(given["preset"]))
         return own if own in ("sparse_transfer", "speculative") else default
     chosen: Any = arguments.one_of(given, "strategy", get_args(StrategyName), default)

@@ -93,7 +93,8 @@ def test_a_preset_of_a_strategy_without_a_model_of_its_own_keeps_it(tmp_path: Pa
     file.write_text(f"strategy: {strategy}\nsmall: a\nlarge: b\n")
     assert (cascade(preset=str(file)).strategy, cascade(preset=str(file)).name) == (strategy, "mine")
     assert cascade(preset=str(file), strategy="mutual_verification").name == "mine-MAI"
-    assert Settings.from_args("transfer", {"preset": str(file)}).strategy == "transfer"
+    assert Settings.from_args("transfer", {"preset": str(file)}).strategy == strategy
+    assert Settings.from_args("transfer", {"preset": str(file), "strategy": "transfer"}).strategy == "transfer"
 
 
 def test_the_assistant_of_speculative_decoding_is_an_argument_of_the_large_model() -> None:
