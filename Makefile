@@ -37,9 +37,10 @@ test: $(VENV)/.all
 	$(BIN)/python -m pytest
 
 check: $(VENV)/.all
-	$(BIN)/ruff check mai_plugin tests scripts benchmarks
-	$(BIN)/ruff format --check mai_plugin tests scripts benchmarks
-	$(BIN)/mypy mai_plugin
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # Latency of the parts: the tiny pair, and a pair of Qwen3-VL at full width with two layers each.  Minutes, on a CPU.
 profile: $(VENV)/.all
@@ -55,11 +56,11 @@ profile-gpu: $(VENV)/.demo
 
 # Trains both models of the tiny pair from scratch and measures them on held-out charts.
 train-tiny: $(VENV)/.demo
-	$(BIN)/python -m mai_plugin.tiny.train
+	$(BIN)/python -m training.train
 
 # Measures the pair as it is: writes mai_plugin/tiny/scores.json.
 eval-tiny: $(VENV)/.demo
-	$(BIN)/python -m mai_plugin.tiny.evaluate
+	$(BIN)/python -m training.evaluate
 
 # Puts the tables of the last `make demo`, `make eval-tiny`, `make bench`, `make profile` and `make profile-gpu` into
 # README.md and docs/, and runs what docs/ shows of report, reproduce, attention and analysis.

@@ -20,7 +20,7 @@ from typing import Any
 
 from common import machine, median, write
 
-from mai_plugin.harness.command import Evaluation, results
+from mai_plugin.harness.lmms_eval.command import Evaluation, results
 from mai_plugin.resources import SHIPPED_MODELS
 from mai_plugin.tiny.charts import chart_questions
 from mai_plugin.tiny.datasets import write_benchmark
@@ -64,7 +64,7 @@ def timed_lmms_eval(arguments: list[str]) -> None:
     from lmms_eval.cli.dispatch import main as lmms_eval
     from lmms_eval.models.chat.vllm import VLLM
 
-    from mai_plugin.harness.lmms_eval import MaiSingle
+    from mai_plugin.harness.lmms_eval.model import MaiSingle
 
     for model in (MaiSingle, VLLM):
         original = model.generate_until

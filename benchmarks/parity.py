@@ -19,14 +19,14 @@ from typing import Any
 from common import machine, write
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the servers that the tests start
-from servers import vllm_servers
+from helpers.servers import vllm_servers
 
 from mai_plugin.core.agent import Agent
 from mai_plugin.core.prompts import load_prompts
 from mai_plugin.core.question import Question
 from mai_plugin.core.records import Call, Image, Message
 from mai_plugin.demo import run_demo
-from mai_plugin.engines.base import Engine, Model, close_engines, load_engines
+from mai_plugin.engines.base import Engine, ModelSpec, close_engines, load_engines
 from mai_plugin.resources import SHIPPED_MODELS
 from mai_plugin.settings import Settings
 from mai_plugin.tiny.charts import chart_questions
@@ -72,14 +72,18 @@ def main() -> None:
         folder = Path(name)
         with vllm_servers(folder) as urls:
             demos["openai"] = run_demo(folder / "openai", options.questions, engine="openai", base_urls=urls)
-            models = {role: Model(f"mai-tiny-{role}", {"base_url": url}) for role, url in urls.items()}
+            models = {role: ModelSpec(f"mai-tiny-{role}", {"base_url": url}) for role, url in urls.items()}
             found["openai"] = _ask("openai", models, options.questions)
         for engine in ("transformers", "vllm"):
             demos[engine] = run_demo(folder / engine, options.questions, engine=engine)
             settings = Settings.from_args("mutual_verification", {"preset": "MAI-tiny", "engine": engine})
-            models = {role: Model(str(SHIPPED_MODELS[spec.name]), spec.args) for role, spec in settings.models.items()}
+            models = {
+                role: ModelSpec(str(SHIPPED_MODELS[spec.name]), spec.args) for role, spec in settings.models.items()
+            }
             if engine == "transformers":
-                models = {role: Model(model.name, {**model.args, "batch_size": 16}) for role, model in models.items()}
+                models = {
+                    role: ModelSpec(model.name, {**model.args, "batch_size": 16}) for role, model in models.items()
+                }
             found[engine] = _ask(engine, models, options.questions)
 
     keys: dict[str, Any] = {}
@@ -100,7 +104,7 @@ def main() -> None:
     write("parity", keys, {"settings": vars(options), "demos": demos}, where)
 
 
-def _ask(engine: str, models: Mapping[str, Model], count: int) -> Answers:
+def _ask(engine: str, models: Mapping[str, ModelSpec], count: int) -> Answers:
     engines = load_engines(engine, models)
     try:
         return asyncio.run(answers(engines, count))

@@ -33,9 +33,9 @@ from mai_plugin.core.prompts import load_prompts
 from mai_plugin.core.question import Question
 from mai_plugin.core.records import Call, Completion, Image, Message, Outcome, Request
 from mai_plugin.core.strategies import AGREE_REASON, AGREE_SIMPLE, TRANSFER, mutual_verification
-from mai_plugin.engines.base import Engine, Model, close_engines, load_engines
+from mai_plugin.engines.base import Engine, ModelSpec, close_engines, load_engines
 from mai_plugin.run.runner import Item, run
-from mai_plugin.tiny.checkpoint import Size, build_config, build_model, train_tokenizer, write_checkpoint
+from training.checkpoint import Size, build_config, build_model, train_tokenizer, write_checkpoint
 
 # Narrow and deep: a decoding step costs much the same for one row as for sixty, as on a GPU, where it is the reading
 # of the weights that takes the time.  Wide models would be bound by computing here, and prefill would weigh too much.
@@ -197,7 +197,7 @@ def main() -> None:
     seconds: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         paths = random_pair(Path(folder))
-        engines = load_engines("vllm", {role: Model(str(path), args) for role, path in paths.items()})
+        engines = load_engines("vllm", {role: ModelSpec(str(path), args) for role, path in paths.items()})
         try:
             with asyncio.Runner() as runner:
                 for shape in options.shapes.split(","):
@@ -220,7 +220,7 @@ def main() -> None:
     write("pipeline", {**plain, **keys}, {"settings": more, "seconds": seconds}, where)
 
 
-PAPER = Path(__file__).parent.parent / "mai_plugin" / "analysis" / "data" / "paper.yaml"
+PAPER = Path(__file__).parent.parent / "mai_plugin" / "paper" / "paper.yaml"
 
 if __name__ == "__main__":
     main()

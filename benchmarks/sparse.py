@@ -26,15 +26,15 @@ from common import machine, median, write
 from rich.console import Console
 from rich.table import Table
 
-from mai_plugin.analysis.paper import paper
-from mai_plugin.attention.rows import attention_rows
 from mai_plugin.core.records import SelectBy, Sparse
+from mai_plugin.engines.attention.rows import attention_rows
 from mai_plugin.engines.checkpoint import read_depth
-from mai_plugin.profile.models import load, resolve
-from mai_plugin.profile.parts import Parts
+from mai_plugin.paper.figures import paper
 from mai_plugin.resources import SHIPPED_MODELS
+from mai_plugin.study.profile.models import load, resolve
+from mai_plugin.study.profile.parts import Parts
 from mai_plugin.tiny.charts import chart_questions
-from mai_plugin.tiny.evaluate import Form, measure
+from training.evaluate import Form, measure
 
 PAIR = {"small": "mai-tiny-small", "large": "mai-tiny-large"}
 IMAGE_SIDE = 512

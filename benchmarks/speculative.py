@@ -17,8 +17,8 @@ from common import machine, median, write
 from rich.console import Console
 from rich.table import Table
 
-from mai_plugin.analysis.paper import paper
 from mai_plugin.core.records import Image, Message, Outcome
+from mai_plugin.paper.figures import paper
 from mai_plugin.run.runner import Item
 from mai_plugin.run.session import Session
 from mai_plugin.run.summary import Summary

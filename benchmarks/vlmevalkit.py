@@ -16,7 +16,7 @@ from pathlib import Path
 
 from common import machine, median, write
 
-from mai_plugin.analysis.runs import load_runs
+from mai_plugin.run.stored import load_runs
 from mai_plugin.tiny.charts import chart_questions
 from mai_plugin.tiny.kit_datasets import write_kit_dataset
 

@@ -28,7 +28,7 @@ def demo(
 ) -> None:
     """Run the tiny pair that ships with the package through the real lmms-eval, with baselines, on toy bar charts."""
     from mai_plugin.demo import main
-    from mai_plugin.harness.command import EvaluationFailed
+    from mai_plugin.harness.lmms_eval.command import EvaluationFailed
 
     urls = {"small": small_base_url, "large": large_base_url}
     try:
@@ -72,7 +72,7 @@ def report(
 ) -> None:
     """Scores, output tokens, routes, latency and speed-up of stored runs, in tables of the paper's shape."""
     try:
-        from mai_plugin.analysis.report import Outputs, make_report, write_report
+        from mai_plugin.report.command import Outputs, make_report, write_report
 
         outputs = Outputs(json, csv, markdown, html, plots)
         write_report(make_report(store, runs or [], results or [], baseline), outputs)
@@ -114,7 +114,7 @@ def replay(
 ) -> None:
     """What other policies would have scored and cost, from stored calls; runs no model."""
     with _one_line():
-        from mai_plugin.analysis.replay_report import as_json, replay_store, show
+        from mai_plugin.replay.command import as_json, replay_store, show
 
         replayed = replay_store(
             store, runs=run or [], small=small, large=large, results=results or [], latency=latency,
@@ -140,7 +140,7 @@ def compare(
 ) -> None:
     """Own scores beside the paper's and reported ones (both unless told), and a leaderboard's, where comparable."""
     with _one_line():
-        from mai_plugin.analysis.compare_report import as_json, compare_store, show
+        from mai_plugin.report.compare import as_json, compare_store, show
 
         all_shipped = not (paper or reported or leaderboard)
         compared = compare_store(
@@ -171,9 +171,9 @@ def reproduce(
 ) -> None:
     """The paper's tables as one plan of lmms-eval runs; the same command goes on where it was stopped."""
     with _one_line():
-        from mai_plugin.reproduce.main import reproduce as run
-        from mai_plugin.reproduce.main import show_plan
-        from mai_plugin.reproduce.plan import make_plan, parse_request
+        from mai_plugin.study.reproduce.command import reproduce as run
+        from mai_plugin.study.reproduce.command import show_plan
+        from mai_plugin.study.reproduce.plan import make_plan, parse_request
 
         plan = make_plan(
             parse_request(
@@ -219,10 +219,10 @@ def attention(
 ) -> None:
     """Which tokens of the small and of its own reasoning the large model looks at before it answers (table 16)."""
     with _one_line():
-        from mai_plugin.attention.questions import choose
-        from mai_plugin.attention.report import Outputs
-        from mai_plugin.attention.study import check, run_study
         from mai_plugin.settings import Settings
+        from mai_plugin.study.attention.command import Outputs
+        from mai_plugin.study.attention.questions import choose
+        from mai_plugin.study.attention.study import check, run_study
 
         pair = {"small": small, "large": large, "preset": preset or (None if small or large else "MAI-tiny")}
         args = {
@@ -276,8 +276,8 @@ def profile(
 ) -> None:
     """Latency of preprocessing, vision encoder, first token and decoding, on simulated data."""
     with _one_line():
-        from mai_plugin.profile.main import Outputs, write
-        from mai_plugin.profile.main import profile as measure
+        from mai_plugin.study.profile.command import Outputs, write
+        from mai_plugin.study.profile.command import profile as measure
 
         outputs = Outputs(json, csv, plots)
         sizes = {
@@ -303,7 +303,7 @@ def profile(
 )
 def vlmevalkit(context: typer.Context) -> None:
     """VLMEvalKit's own command with the presets as models: --data ChartQA_TEST --model MAI-Qwen3VL-2B-8B ..."""
-    from mai_plugin.harness.vlmevalkit import main
+    from mai_plugin.harness.vlmevalkit.command import main
 
     raise typer.Exit(main(context.args))
 

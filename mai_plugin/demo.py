@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mai_plugin.harness.command import Evaluation, results
+from mai_plugin.harness.lmms_eval.command import Evaluation, results
 from mai_plugin.settings import Settings
 
 ROWS = {

@@ -14,8 +14,8 @@ from typing import Any
 from docs_report import shell
 from docs_tables import ROOT, put, table
 
-from mai_plugin.analysis.paper import paper
 from mai_plugin.demo import run_lmms_eval
+from mai_plugin.paper.figures import paper
 from mai_plugin.tiny.charts import chart_questions
 from mai_plugin.tiny.datasets import write_benchmark
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from docs_report import shell
 from docs_tables import ROOT, put
 
-from mai_plugin.analysis.render import markdown_table
-from mai_plugin.profile.report import describe, tables
-from mai_plugin.profile.result import Profile
+from mai_plugin.output.render import markdown_table
+from mai_plugin.study.profile.result import Profile
+from mai_plugin.study.profile.tables import describe, tables
 
 PAGE = ROOT / "docs" / "profile.md"
 COMMAND = "mai profile --quick"

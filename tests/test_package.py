@@ -28,10 +28,10 @@ def python(code: str, folder: Path = ROOT, **environment: str) -> str:
     "modules",
     [
         "mai_plugin",
-        "mai_plugin.harness.registration",
+        "mai_plugin.harness.lmms_eval.registration",
         "mai_plugin.cli",
         "mai_plugin.tiny",
-        "mai_plugin.harness.vlmevalkit",
+        "mai_plugin.harness.vlmevalkit.command",
         "mai_plugin.core.strategies, mai_plugin.core.agent, mai_plugin.run.runner, mai_plugin.run.session, mai_plugin.settings",
     ],
 )
@@ -50,7 +50,7 @@ def test_core_imports_nothing_of_the_rest() -> None:
 
 def test_the_entry_point_is_installed() -> None:
     (point,) = [point for point in entry_points(group="lmms_eval.models") if point.name == "mai_plugin"]
-    assert point.value == "mai_plugin.harness.registration:manifests"
+    assert point.value == "mai_plugin.harness.lmms_eval.registration:manifests"
 
 
 def test_presets_lists_them() -> None:
@@ -68,8 +68,8 @@ def test_a_wheel_carries_configs_and_checkpoints(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
         assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
-        assert "mai_plugin/analysis/page.html.jinja" in archive.namelist()
-        assert "mai_plugin/profile/data/configurations.yaml" in archive.namelist()
+        assert "mai_plugin/report/page.html.jinja" in archive.namelist()
+        assert "mai_plugin/study/profile/configurations.yaml" in archive.namelist()
     code = (
         "from mai_plugin import resources, settings\n"
         "from mai_plugin.core.prompts import load_prompts\n"

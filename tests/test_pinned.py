@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analysis.report_stores import demo_store
+from helpers.report_stores import demo_store
 from typer.main import get_command
 
-from mai_plugin.analysis.report import make_report
 from mai_plugin.cli import app
+from mai_plugin.report.command import make_report
 from mai_plugin.run.store import Store
-from mai_plugin.settings import Settings, preset_names
+from mai_plugin.settings.settings import Settings, preset_names
 
 PINNED = json.loads((Path(__file__).parent / "pinned.json").read_text(encoding="utf-8"))
 PAIR = {"small": "org/Small-2B", "large": "/models/Large-8B/"}
@@ -69,7 +69,9 @@ def test_the_reports_keys_and_columns(tmp_path: Path) -> None:
     report = make_report(tmp_path, [], [], "tiny-large-R")
     found = shape(report.as_json() | {"tables": []})
     assert missing(PINNED["report"], found) == []
-    assert {table.key: [re.sub(r"\s+", " ", column.name) for column in table.columns] for table in report.tables} == PINNED["tables"]
+    assert {
+        table.key: [re.sub(r"\s+", " ", column.name) for column in table.columns] for table in report.tables
+    } == PINNED["tables"]
 
 
 def shape(value: Any) -> Any:

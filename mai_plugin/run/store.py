@@ -2,7 +2,7 @@
 
 Tables: `calls` (a request's key and its completion), `runs` (settings and environment), `outcomes` (a row per question
 of a run: route, answer, what went back to the harness) and `outcome_calls` (the calls that an outcome used, in order).
-Readers use `mai_plugin.analysis.runs`.
+Readers use `mai_plugin.run.stored`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The pair exists so that the whole method can run on a laptop CPU within seconds: a small model that is weak in one go
 but reasons well, and a large one that is better in one go and can check what the small one wrote.  Both folders are
-ordinary Hugging Face checkpoints.  ``python -m mai_plugin.tiny.train`` makes them again from nothing.
+ordinary Hugging Face checkpoints.  ``python -m training.train`` makes them again from nothing.
 
 This module imports neither torch nor transformers.
 """

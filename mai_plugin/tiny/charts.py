@@ -62,6 +62,9 @@ MIX: dict[str, float] = {
 }
 """The tasks of the held-out charts: many where both models agree in one go, many where they need to reason."""
 
+REQUEST = "Answer the question with a single word."
+"""How ChartQA's task of lmms-eval asks for a short answer."""
+
 TRAINING_MIX: dict[str, float] = {
     "value": 0.07,
     "present": 0.05,

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import openai._base_client
 import pytest
+from helpers.servers import MisbehavingServer, free_port
 from PIL import Image as PILImage
-from servers import MisbehavingServer, free_port
 
 from mai_plugin.core.records import Completion, Image, Message, Outcome, Request
 from mai_plugin.engines import openai as module

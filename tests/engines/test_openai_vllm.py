@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from offline import Offline
-from offline import offline as offline
-from servers import vllm_servers
+from helpers.offline import Offline
+from helpers.offline import offline as offline
+from helpers.servers import vllm_servers
 
 from mai_plugin.core.records import Call, Image, Message, Outcome, Request
 from mai_plugin.engines.base import EngineError
@@ -16,8 +16,7 @@ from mai_plugin.engines.openai import OpenAIEngine
 from mai_plugin.run.runner import Item
 from mai_plugin.run.session import Session
 from mai_plugin.settings import Settings
-from mai_plugin.tiny.charts import ChartQuestion, chart_questions
-from mai_plugin.tiny.evaluate import REQUEST
+from mai_plugin.tiny.charts import REQUEST, ChartQuestion, chart_questions
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import noise, random_internvl, random_qwen3_vl
+from helpers.checkpoints import noise, random_internvl, random_qwen3_vl
 
 from mai_plugin.core.records import Completion, Image, Message, Outcome, Request
 from mai_plugin.engines.base import EngineError

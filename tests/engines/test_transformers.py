@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from checkpoints import random_internvl, random_qwen3_vl
+from helpers.checkpoints import random_internvl, random_qwen3_vl
 from PIL import Image as PILImage
 from safetensors.torch import load_file, save_file
 

@@ -19,10 +19,10 @@ from PIL import Image as PILImage
 from mai_plugin.core.agent import Agent
 from mai_plugin.core.records import Completion, Image, Message, Outcome, Request, Sparse
 from mai_plugin.engines import vllm as module
-from mai_plugin.engines.base import EngineError, Model, load_engines
-from mai_plugin.engines.gpu_memory import GIB, Gpu
+from mai_plugin.engines.base import EngineError, ModelSpec, load_engines
 from mai_plugin.engines.transformers import TransformersEngine
 from mai_plugin.engines.vllm import VLLMEngine
+from mai_plugin.engines.vllm_memory import GIB, Gpu
 from mai_plugin.resources import SHIPPED_MODELS
 from mai_plugin.run.runner import Item
 from mai_plugin.run.session import Session, build_strategy
@@ -239,7 +239,7 @@ def gpus(monkeypatch):
 
 
 def share(small: dict | None = None, large: dict | None = None, **hints):
-    return VLLMEngine.share({"small": Model("s", small or {}, hints), "large": Model("l", large or {}, hints)})
+    return VLLMEngine.share({"small": ModelSpec("s", small or {}, hints), "large": ModelSpec("l", large or {}, hints)})
 
 
 def test_two_models_on_one_gpu_start_one_after_the_other(gpus):
@@ -308,7 +308,7 @@ def test_engines_of_a_group_load_side_by_side_and_none_stays_when_one_fails(monk
             closed.append(self)
 
     monkeypatch.setattr("mai_plugin.engines.base._engine_class", lambda name: Fake)
-    assert list(load_engines("vllm", {"small": Model("a"), "large": Model("b")})) == ["small", "large"]
+    assert list(load_engines("vllm", {"small": ModelSpec("a"), "large": ModelSpec("b")})) == ["small", "large"]
     with pytest.raises(ValueError, match="no such model"):
-        load_engines("vllm", {"small": Model("a"), "large": Model("bad")})
+        load_engines("vllm", {"small": ModelSpec("a"), "large": ModelSpec("bad")})
     assert len(closed) == 1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from helpers.offline import Offline
+from helpers.offline import offline as offline
 from lmms_eval.tasks import TaskManager
-from offline import Offline
-from offline import offline as offline
 
 
 @pytest.fixture(scope="session")

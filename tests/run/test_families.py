@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checkpoints import random_internvl, random_qwen3_vl
+from helpers.checkpoints import random_internvl, random_qwen3_vl
 from PIL import Image as PILImage
 
 from mai_plugin.core.records import Image, Message, Outcome

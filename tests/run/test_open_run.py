@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_session import PROMPT, engines, items, settings
+from helpers.sessions import PROMPT, engines, items, settings
 
-from mai_plugin.analysis.runs import load_runs
 from mai_plugin.core.records import Completion, Outcome, Request
 from mai_plugin.engines.scripted import ScriptedEngine
 from mai_plugin.run.open_run import OpenRun
 from mai_plugin.run.runner import Failure, Result
 from mai_plugin.run.session import Session
+from mai_plugin.run.stored import load_runs
 
 AGREED: dict[str, Any] = {"*": {"S": "7"}}
 

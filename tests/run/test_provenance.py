@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from mai_plugin.harness.vlmevalkit_model import described
-from mai_plugin.reproduce.runner import _described as planned
+from mai_plugin.harness.vlmevalkit.model import described
 from mai_plugin.run.provenance import describe_environment, describe_settings, new_run_id
 from mai_plugin.settings import Settings
+from mai_plugin.study.reproduce.runner import _described as planned
 
 
 def test_ids_are_readable_and_never_the_same() -> None:

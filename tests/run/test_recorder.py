@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from PIL import Image as PILImage
 
-from mai_plugin.analysis.runs import load_runs
 from mai_plugin.core.records import Completion, Image, Message, Outcome, Request
 from mai_plugin.engines.base import Engine, EngineError
 from mai_plugin.engines.scripted import ScriptedEngine
 from mai_plugin.run.runner import Failure, Item, Result
 from mai_plugin.run.session import Session
+from mai_plugin.run.stored import load_runs
 from mai_plugin.run.summary import Summary
 from mai_plugin.settings import Settings
 

@@ -10,35 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers.sessions import PROMPT, engines, items, settings
 
-from mai_plugin.analysis.runs import load_runs
-from mai_plugin.core.records import Message, Outcome, Usage
-from mai_plugin.engines.base import Engine
+from mai_plugin.core.records import Outcome, Usage
 from mai_plugin.engines.scripted import ScriptedEngine
-from mai_plugin.run.runner import Failure, Item
+from mai_plugin.run.runner import Failure
 from mai_plugin.run.session import Session
+from mai_plugin.run.stored import load_runs
 from mai_plugin.run.summary import Summary
-from mai_plugin.settings import Settings
-
-PROMPT = "How many?\nAnswer the question with a single word."
-
-
-def settings(folder: Path, **args: object) -> Settings:
-    return Settings.from_args(
-        "mutual_verification", {"engine": "scripted", "small": "s", "large": "l", "store": str(folder), **args}
-    )
-
-
-def engines(small: dict[str, object], large: dict[str, object]) -> dict[str, Engine]:
-    return {"small": ScriptedEngine(small), "large": ScriptedEngine(large)}  # type: ignore[dict-item]
-
-
-def items(session: Session, *prompts: str) -> list[Item]:
-    def item(index: int, prompt: str) -> Item:
-        name = f"t/{index}"
-        return Item(name, lambda: session.question(name, [Message("user", (prompt,))], 16))
-
-    return [item(index, prompt) for index, prompt in enumerate(prompts)]
 
 
 def test_results_summary_and_what_is_kept(tmp_path: Path) -> None:
@@ -129,9 +108,9 @@ def test_ctrl_c_cancels_cleanly(tmp_path: Path) -> None:
     """What is in flight is cancelled, what was answered is on disk, and the process ends at once."""
     code = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from pathlib import Path
-from test_session import PROMPT, engines, items, settings
+from helpers.sessions import PROMPT, engines, items, settings
 from mai_plugin.run.session import Session
 script = {{"t/0": {{"S": "7"}}, "*": {{"S": {{"text": "7", "e2e_s": 60}}}}}}
 with Session(settings(Path({str(tmp_path)!r})), engines(script, script)) as session:

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from PIL import Image as PILImage
 
-from mai_plugin.analysis.runs import load_runs
 from mai_plugin.core.records import Call, Completion, Image, Message, Outcome, Request, Sparse
 from mai_plugin.run.store import Store, request_key
+from mai_plugin.run.stored import load_runs
 
 REQUEST = Request((Message("user", (Image(PILImage.new("RGB", (2, 2), "red")), "How many?")),), 16, "chartqa/0", "S")
 DONE = Completion("three \ud83d", 30, 4, 2, 0.1, 0.2, "stop", -0.5)

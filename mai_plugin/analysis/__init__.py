@@ -1,1 +1,0 @@
-"""What can be learnt from stored runs.  Reads call stores and harness results, never runs a model."""

@@ -1,0 +1,1 @@
+"""lmms-eval: registration, the three models, tasks, one command, and its results."""

@@ -1,0 +1,1 @@
+"""How anything is shown: tables, files and pictures, in one style."""

@@ -1,0 +1,1 @@
+"""The figures that arXiv 2604.04929 printed."""

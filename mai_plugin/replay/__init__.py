@@ -1,0 +1,1 @@
+"""`mai replay`: other policies from stored calls, without a model."""

@@ -1,0 +1,1 @@
+"""`mai report` and `mai compare`: stored runs as tables, pictures and a page."""

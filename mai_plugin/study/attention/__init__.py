@@ -1,0 +1,1 @@
+"""`mai attention`: which tokens of reasoning the large model attends to (table 16)."""

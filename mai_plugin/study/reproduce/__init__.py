@@ -1,0 +1,1 @@
+"""`mai reproduce`: the tables of the paper as one plan of runs."""
