@@ -8,7 +8,7 @@ import platform
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ def write(name: str, keys: Mapping[str, Any], more: Mapping[str, Any], where: Ma
         where: `machine()`, taken before the runs.
     """
     OUT.mkdir(parents=True, exist_ok=True)
-    made_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    made_at = datetime.now(UTC).isoformat(timespec="seconds")
     result = {**keys, "benchmark": name, "made_at": made_at, "machine": where, **more}
     (OUT / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     table = Table("figure", "value", title=name)

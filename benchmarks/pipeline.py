@@ -108,7 +108,7 @@ class Workload:
         asked = iter((AGREE_SIMPLE, AGREE_REASON))
         route = self.routes[question.id]
         return await mutual_verification(
-            question, agents["small"], agents["large"], agree=lambda *_: next(asked) == route
+            question, agents["small"], agents["large"], agreement=lambda *_: next(asked) == route
         )
 
 
@@ -134,7 +134,7 @@ async def staged(work: Workload, agents: dict[str, Agent], questions: list[Quest
 async def bound(
     work: Workload, agents: dict[str, Agent], questions: list[Question], reasons: dict[str, Call]
 ) -> None:  # fmt: skip
-    """The same calls at once; the reasonings to be read come from an earlier run."""
+    """The same calls at once; the reasoning to be read comes from an earlier run."""
     small, large = agents["small"], agents["large"]
     calls = [agent.ask(question, "S") for question in questions for agent in (small, large)]
     calls += [small.ask(q, "R") for q in questions if work.routes[q.id] != AGREE_SIMPLE]

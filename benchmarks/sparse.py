@@ -1,7 +1,7 @@
 """Sparse transfer: what it keeps per layer (paper: table 9), what a selection costs, and what memory it takes.
 
 1. On the tiny pair and generated charts, every question by full transfer and by sparse transfer at each layer: score
-   and tokens handed on; and with as many tokens drawn at random, or from the end.  Greedy, so one run each.  Toys.
+   and tokens transferred; and with as many tokens drawn at random, or from the end.  Greedy, so one run each.  Toys.
 2. A selection (attention of one token at the layer that stands at 16 of 36) over a prefill of the same prompt, at the
    width of Qwen3-VL-2B with random weights and a cut depth: medians of ratios, several times.
 3. The same over 2,048 reasoning tokens: how much the process grows, against eager attention with

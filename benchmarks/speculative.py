@@ -22,13 +22,13 @@ from mai_plugin.paper.figures import paper
 from mai_plugin.run.runner import Item
 from mai_plugin.run.session import Session
 from mai_plugin.run.summary import Summary
-from mai_plugin.settings import Settings, StrategyName
+from mai_plugin.settings import Settings
 from mai_plugin.tiny.charts import ChartQuestion, chart_questions
 
 REQUEST = "Answer the question with a single word."
 LARGE = {"model": "mai-tiny-large", "prompt": "R"}
 PAIR = {"small": "mai-tiny-small", "large": "mai-tiny-large"}
-ROWS: dict[str, tuple[StrategyName, dict[str, Any], int]] = {
+ROWS: dict[str, tuple[str, dict[str, Any], int]] = {
     "large-R, batch 1": ("single", LARGE, 1),
     "speculative, batch 1": ("speculative", PAIR, 1),
     "large-R, batch 32": ("single", LARGE, 32),

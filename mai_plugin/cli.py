@@ -16,6 +16,8 @@ app = typer.Typer(
     help="Multi-agent inference for vision-language models. Evaluations run in lmms-eval: "
     "lmms-eval --model mai_cascade --tasks chartqa",
 )
+stores = typer.Typer(no_args_is_help=True, help="Look after call stores.")
+app.add_typer(stores, name="store")
 
 
 @app.command()
@@ -41,16 +43,30 @@ def demo(
 @app.command()
 def presets() -> None:
     """List the presets: name, the lmms-eval model that takes it, and the checkpoints that it loads."""
-    import yaml
+    from mai_plugin.core.ways import Way
+    from mai_plugin.settings import preset_names, read_preset
 
-    from mai_plugin.resources import task_configs
-    from mai_plugin.settings import preset_names
-
-    models_of = {"single": "mai_single", "transfer": "mai_transfer", "mutual_verification": "mai_cascade"}
     for name in preset_names():
-        content = yaml.safe_load((task_configs() / "presets" / f"{name}.yaml").read_text(encoding="utf-8"))
-        models = " + ".join(str(content[role]) for role in ("small", "large", "model") if role in content)
-        typer.echo(f"{name:<22} {models_of[content['strategy']]:<13} {models}")
+        preset = read_preset(name)
+        models = " + ".join(str(preset[role]) for role in ("small", "large", "model") if role in preset)
+        typer.echo(f"{name:<22} {Way(preset['strategy']).lmms_eval_model:<13} {models}")
+
+
+@app.command()
+def args(
+    markdown: Annotated[bool, typer.Option("--markdown", help="As a Markdown table.")] = False,
+) -> None:
+    """List the arguments of --model_args: default, meaning, and the strategies that take it if not all do."""
+    from mai_plugin.output.render import markdown_table, to_terminal
+    from mai_plugin.output.table import Column, Table
+    from mai_plugin.settings.arguments import argument_table
+
+    columns = (Column("argument"), Column("default"), Column("meaning"))
+    table = Table("args", "Arguments of --model_args", columns, tuple(argument_table(markdown)))
+    if markdown:
+        typer.echo(markdown_table(table))
+    else:
+        to_terminal([table], width=100)
 
 
 @app.command()
@@ -71,19 +87,14 @@ def report(
     plots: Annotated[Path | None, typer.Option(help="Write pictures (PNG and SVG) to this folder.")] = None,
 ) -> None:
     """Scores, output tokens, routes, latency and speed-up of stored runs, in tables of the paper's shape."""
-    try:
-        from mai_plugin.report.command import Outputs, make_report, write_report
+    with _one_line():
+        from mai_plugin.output.files import Outputs
+        from mai_plugin.report.command import make_report, write_report
 
         outputs = Outputs(json, csv, markdown, html, plots)
-        write_report(make_report(store, runs or [], results or [], baseline), outputs)
-    except ValueError as error:
-        _fail(str(error))
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("scipy", "numpy", "matplotlib", "jinja2"):
-            raise
-        _fail(f"{error}; pip install 'mai-plugin[plots]'")
-    for path in outputs.written:
-        typer.echo(path)
+        outputs.prepare()
+        for path in write_report(make_report(store, runs or [], results or [], baseline), outputs):
+            typer.echo(path)
 
 
 def _fail(reason: str) -> NoReturn:
@@ -108,7 +119,10 @@ def replay(
     latency: Annotated[str, typer.Option(help="Time of a call: measured, or paper (its table 4).")] = "measured",
     overhead: Annotated[float, typer.Option(min=0, help="With the paper's: milliseconds added to each call.")] = 0.0,
     parallel: Annotated[bool, typer.Option(help="Count a cascade's two short answers as made at once.")] = False,
-    agreement: Annotated[list[str] | None, typer.Option(help="exact, relaxed or module:name; the first leads.")] = None,
+    agreement: Annotated[list[str] | None, typer.Option(help="exact, relaxed, file.py:name; the first leads.")] = None,
+    strategy: Annotated[str | None, typer.Option(help="Also this one: file.py:function, or a built-in one.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="ROLE=NAME for its other roles; may be repeated.")] = None,
+    strategy_args: Annotated[str, typer.Option(help="Arguments of the strategy: key=value,...")] = "",
     seed: Annotated[int, typer.Option(help="Of the halves that thresholds are chosen and reported on.")] = 0,
     json: _JSON = None,
 ) -> None:
@@ -117,11 +131,28 @@ def replay(
         from mai_plugin.replay.command import as_json, replay_store, show
 
         replayed = replay_store(
-            store, runs=run or [], small=small, large=large, results=results or [], latency=latency,
+            store, runs=run or [], models=_models(small, large, model or []), results=results or [], latency=latency,
             overhead_s=overhead / 1000, parallel=parallel, agreements=agreement or ["exact", "relaxed"], seed=seed,
+            strategy=strategy,
+            strategy_args=dict(_pair("--strategy-args", part) for part in strategy_args.split(",") if part),
         )  # fmt: skip
         show(replayed)
         _write_json(json, as_json(replayed))
+
+
+def _models(small: str | None, large: str | None, others: list[str]) -> dict[str, str]:
+    """Role to model, as they are named on the command line."""
+    if (small is None) != (large is None):
+        raise ValueError("give both --small and --large, or neither")
+    named = {"small": small, "large": large, **dict(_pair("--model", part) for part in others)}
+    return {role: name for role, name in named.items() if name is not None}
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key or not value:
+        raise ValueError(f"{option} {text!r} must be NAME=VALUE")
+    return key.strip(), value.strip()
 
 
 @app.command()
@@ -169,7 +200,7 @@ def reproduce(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, their cost and commands.")] = False,
     json: _JSON = None,
 ) -> None:
-    """The paper's tables as one plan of lmms-eval runs; the same command goes on where it was stopped."""
+    """The paper's tables as one plan of lmms-eval runs; the same command resumes it."""
     with _one_line():
         from mai_plugin.study.reproduce.command import reproduce as run
         from mai_plugin.study.reproduce.command import show_plan
@@ -211,7 +242,7 @@ def attention(
     device: Annotated[str | None, typer.Option(help="Such as cuda:0, cpu or auto.")] = None,
     dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16 or float16.")] = None,
     batch_size: Annotated[int, typer.Option(help="Reasonings that are written at once.")] = 16,
-    max_reasoning_tokens: Annotated[int | None, typer.Option(help="Limit on a reasoning.")] = None,
+    max_reasoning_tokens: Annotated[int | None, typer.Option(help="Limit on R.")] = None,
     store: Annotated[str, typer.Option(help="Call store: its file or folder; off to keep nothing.")] = "mai_runs",
     json: _JSON = None,
     csv: Annotated[Path | None, typer.Option(help="Write a CSV file per table to this folder.")] = None,
@@ -219,8 +250,9 @@ def attention(
 ) -> None:
     """Which tokens of the small and of its own reasoning the large model looks at before it answers (table 16)."""
     with _one_line():
+        from mai_plugin.output.files import Outputs
         from mai_plugin.settings import Settings
-        from mai_plugin.study.attention.command import Outputs
+        from mai_plugin.study.attention.command import write
         from mai_plugin.study.attention.questions import choose
         from mai_plugin.study.attention.study import check, run_study
 
@@ -229,10 +261,10 @@ def attention(
             **pair, "engine": engine, "engine_args": engine_args, "device": device, "dtype": dtype,
             "batch_size": batch_size, "max_reasoning_tokens": max_reasoning_tokens, "store": store,
         }  # fmt: skip
-        settings, outputs = Settings.from_args("transfer", args), Outputs(json, csv, plots)
+        settings, outputs = Settings.from_args("transfer", args), Outputs(json, csv, plots=plots)
         check(settings, keep)
         outputs.prepare()
-        written = outputs.write(run_study(settings, choose(tasks, limit, charts, seed), keep))
+        written = write(run_study(settings, choose(tasks, limit, charts, seed), keep), outputs)
     for path in written:
         typer.echo(path)
 
@@ -276,10 +308,11 @@ def profile(
 ) -> None:
     """Latency of preprocessing, vision encoder, first token and decoding, on simulated data."""
     with _one_line():
-        from mai_plugin.study.profile.command import Outputs, write
+        from mai_plugin.output.files import Outputs
         from mai_plugin.study.profile.command import profile as measure
+        from mai_plugin.study.profile.command import write
 
-        outputs = Outputs(json, csv, plots)
+        outputs = Outputs(json, csv, plots=plots)
         sizes = {
             "image_sides": image_sides, "ttft_sides": ttft_sides, "query_tokens": query_tokens,
             "decode_sides": decode_sides, "decode_query_tokens": decode_query_tokens, "output_tokens": output_tokens,
@@ -290,7 +323,6 @@ def profile(
             models or [], weights=weights, layers=layers, vision_layers=vision_layers, device=device, dtype=dtype,
             seed=seed, quick=quick, sizes=sizes, outputs=outputs,
         )  # fmt: skip
-        _write_json(json, found.as_json(short_tokens))
         for path in write(found, outputs, short_tokens, compare_paper):
             typer.echo(path)
     if found.failed:
@@ -308,21 +340,35 @@ def vlmevalkit(context: typer.Context) -> None:
     raise typer.Exit(main(context.args))
 
 
-def _write_json(path: Path | None, content: object) -> None:
-    if path is None:
-        return
-    from json import dumps
+@stores.command("check")
+def check_store(
+    path: Annotated[Path, typer.Argument(help="Call store: its file or folder.")] = Path("mai_runs"),
+) -> None:
+    """Check everything in a call store: the file itself, and the checksum of every call."""
+    with _one_line():
+        from mai_plugin.run.stored import check_store as check
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(dumps(content, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"--json {path}: {error}") from error
-    typer.echo(path)
+        found = check(path)
+    typer.echo(f"{found.file}: {found.calls:,} calls, {found.runs:,} runs, {found.outcomes:,} outcomes")
+    for line in found.pages:
+        typer.echo(f"damaged file: {line}")
+    for id, question_id, stage in found.damaged:
+        typer.echo(f"damaged call {id}: question {question_id}, stage {stage}")
+    if not found.sound:
+        _fail(
+            f"call store {found.file} is damaged: {len(found.damaged):,} calls, {len(found.pages):,} faults of the file"
+        )
+
+
+def _write_json(path: Path | None, content: object) -> None:
+    from mai_plugin.output.files import Outputs
+
+    for written in Outputs(json=path).write(lambda: content):
+        typer.echo(written)
 
 
 _EXTRAS = {
-    **dict.fromkeys(("scipy", "numpy", "matplotlib"), "plots"),
+    **dict.fromkeys(("scipy", "numpy", "matplotlib", "jinja2"), "report"),
     **dict.fromkeys(("torch", "torchvision", "transformers", "accelerate", "psutil"), "transformers"),
 }
 """Packages that may be missing, and the extra that brings them."""

@@ -67,7 +67,7 @@ def run_demo(
     from mai_plugin.tiny.datasets import write_benchmark
 
     commands = {name: (model, _model_args(name, engine, base_urls or {})) for name, (model, _) in ROWS.items()}
-    for model, args in commands.values():  # a wrong argument is said before the last demo's files go
+    for model, args in commands.values():  # a wrong argument is refused before the last demo's files go
         Settings.from_args("mutual_verification" if model == "mai_cascade" else "single", args)
     out.mkdir(parents=True, exist_ok=True)
     write_benchmark("chartqa", out, chart_questions(n, CHART_SEED))

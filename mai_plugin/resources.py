@@ -10,7 +10,7 @@ SHIPPED_MODELS = {
     "mai-tiny-small": PACKAGE / "tiny" / "small",
     "mai-tiny-large": PACKAGE / "tiny" / "large",
 }
-"""Names that stand for the checkpoints of the tiny pair, wherever a model is named."""
+"""Names for the checkpoints of the tiny pair, wherever a model is named."""
 
 
 def task_configs() -> Path:

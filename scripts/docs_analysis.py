@@ -82,7 +82,7 @@ def layers() -> str:
         full, kept = (row.get(key, 0) / questions for key in ("full_tokens", "kept_tokens"))
         rows.append([row["transfer"], f"{kept:.1f} of {full:.1f}" if full else "", f"{row['score']:.1f}"])
     return (
-        f"{table(['', 'tokens handed on', 'score'], rows)}\n\n{questions} charts of another seed (`make bench-sparse`)."
+        f"{table(['', 'tokens passed on', 'score'], rows)}\n\n{questions} charts of another seed (`make bench-sparse`)."
     )
 
 

@@ -1,6 +1,6 @@
 """Put profiles into docs/profile.md: `mai profile --quick`, and the last `make profile` and `make profile-gpu`.
 
-Without the latter what stands there for a GPU is left alone.  With --keep no run is made.
+Without the latter the GPU section is left alone.  With --keep no run is made.
 """
 
 from __future__ import annotations

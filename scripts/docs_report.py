@@ -1,4 +1,4 @@
-"""Run the tiny pair and its baselines through lmms-eval, and put what `mai report` says into docs/reports.md.
+"""Run the tiny pair and its baselines through lmms-eval, and put what `mai report` prints into docs/reports.md.
 
 Everything lands in out/report.  With --keep the runs that are there are reported again instead of being made anew.
 """

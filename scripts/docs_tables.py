@@ -4,13 +4,37 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import yaml
 
 ROOT = Path(__file__).parent.parent
 MODELS = ("small", "large")
+PRINTED, WIDEST = 150, 110
+"""Width at which commands wrap their notes, and the width that a pasted table may take on a page."""
+LEFT_OUT = {
+    "Scores and output tokens": ["metric", "small", "large", "tokens per right answer"],
+    "Compared with": ["metric", "n", "baseline", "test"],
+    "The cascade: routes": ["n", *(f"{route} share" for route in ("agree-simple", "agree-reason", "transfer")),
+                            "small-S", "small-R", "large-R-S2"],
+    "Total time": ["engine", "s per question"],
+    "Sparse transfer": ["benchmark", "by", "keep", "selections", "full tokens"],
+    "Speculative decoding": ["s per question"],
+    "Share of the reasoning's tokens": ["single heads, %"],
+    "Tokens with the most weight": ["large + large-R: % of weight / % of tokens"],
+    "What the weight is on": ["% of tokens", "by chance", "first, %", "other numbers", "other words", "other signs"],
+    "The same by task": ["lift: other numbers", "rank / by chance"],
+    "Break-even": ["source"],
+    "Plan for": ["benchmarks"],
+    "Table 10": ["benchmark", "difference", "its 95 % interval", "remarks"],
+    "Table 11": ["benchmark", "95 % interval", "difference", "its 95 % interval", "remarks"],
+    "Table 15": ["benchmark", "difference", "its 95 % interval", "remarks"],
+}  # fmt: skip
+"""What each terminal table's title begins with -> columns that are left out where the table is wider than `WIDEST`."""
 
 
 def table(header: list[str], rows: list[list[str]], numbers: bool = True) -> str:
@@ -98,8 +122,56 @@ def bench_table() -> str:
     return f"{table(['benchmark', 'figure', 'value'], rows, numbers=False)}\n\nMeasured on: {'; '.join(machines)}."
 
 
+def narrow(printed: str) -> str:
+    """Printed output with columns of wide tables left out, and long lines wrapped.
+
+    Raises:
+        SystemExit: a table is still too wide.
+    """
+    out: list[str] = []
+    rest = printed.split("\n")
+    while rest:
+        line = rest.pop(0)
+        if rest and rest[0].strip() and set(rest[0].strip()) == {"\u2500"}:
+            end = next((i for i, row in enumerate(rest) if not row.strip() or row == "```"), len(rest))
+            title = next((above for above in reversed(out) if above.strip()), "")
+            out += _narrow_table(title, [line, *rest[1:end]])
+            rest = rest[end:]
+        elif len(line) > WIDEST:
+            command = line.startswith(("$ ", "lmms-eval "))
+            while not command and rest and rest[0] and len(line.rpartition("\n")[2] + rest[0].split()[0]) >= PRINTED:
+                line += "\n" + rest.pop(0)  # one note, wrapped by the terminal
+            parts = wrap(line, WIDEST, break_long_words=False, break_on_hyphens=False)
+            out += (" \\\n    " if command else "\n").join(parts).split("\n")
+        else:
+            out.append(line)
+    return "\n".join(out)
+
+
+def _narrow_table(title: str, rows: list[str]) -> list[str]:
+    """A table's header and rows, with the rule between them."""
+    width = max(map(len, rows))
+    if width > WIDEST:
+        rows = [row.ljust(width) for row in rows]
+        gaps = re.finditer(" {3,}", "".join(" " if all(row[i] == " " for row in rows) else "x" for i in range(width)))
+        starts, end = [1], width
+        for gap in gaps:
+            if gap.end() < width:
+                starts.append(gap.end())
+        spans = list(zip(starts, [*(start - 3 for start in starts[1:]), end], strict=True))
+        drop = next((names for prefix, names in LEFT_OUT.items() if title.startswith(prefix)), [])
+        spans = [(a, b) for a, b in spans if rows[0][a:b].strip() not in drop]
+        rows = [" " + "   ".join(row[a:b] for a, b in spans).rstrip() for row in rows]
+        width = max(map(len, rows))
+    if width > WIDEST:
+        raise SystemExit(f"docs_tables: {title!r} is {width} columns wide: name columns to leave out in LEFT_OUT")
+    return [rows[0], " " + "\u2500" * (width - 1), *rows[1:]]
+
+
 def put(page: Path, name: str, content: str) -> None:
-    """Replace what stands between the comments `<!-- name -->` and `<!-- /name -->`."""
+    """Replace the text between the comments `<!-- name -->` and `<!-- /name -->`; printed output is narrowed."""
+    if content.startswith("```"):
+        content = narrow(content)
     text = page.read_text(encoding="utf-8")
     pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
     if not pattern.search(text):
@@ -108,7 +180,14 @@ def put(page: Path, name: str, content: str) -> None:
     print(f"docs_tables: {page.relative_to(ROOT)}: {name}")
 
 
+def args_table() -> str:
+    """What `mai args --markdown` prints."""
+    command = [sys.executable, "-m", "mai_plugin.cli", "args", "--markdown"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.rstrip()
+
+
 def main() -> None:
+    put(ROOT / "README.md", "args", args_table())
     summary = ROOT / "out" / "demo" / "summary.json"
     if not summary.is_file():
         raise SystemExit("docs_tables: out/demo/summary.json is missing: run `make demo` first")

@@ -66,6 +66,6 @@ def test_an_agreement_must_take_what_it_is_given(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setitem(sys.modules, "own_agreement", sys.modules[__name__])
     args = {"preset": "MAI-tiny", "agreement": "own_agreement:same"}
-    assert Settings.from_args("mutual_verification", args).agree is same
+    assert Settings.from_args("mutual_verification", args).arguments["agreement"] is same
     with pytest.raises(ValueError, match="must take two answers and their kind"):
         Settings.from_args("mutual_verification", {**args, "agreement": "os:getcwd"})

@@ -28,6 +28,7 @@ def python(code: str, folder: Path = ROOT, **environment: str) -> str:
     "modules",
     [
         "mai_plugin",
+        "mai_plugin.api",
         "mai_plugin.harness.lmms_eval.registration",
         "mai_plugin.cli",
         "mai_plugin.tiny",
@@ -37,6 +38,19 @@ def python(code: str, folder: Path = ROOT, **environment: str) -> str:
 )
 def test_importing_loads_nothing_heavy(modules: str) -> None:
     assert python(f"import sys, {modules}; print([m for m in {HEAVY} if m in sys.modules])") == "[]"
+
+
+def test_importing_the_package_imports_no_other_module_of_it() -> None:
+    """Thus it costs next to nothing, whatever the machine."""
+    assert python("import sys, mai_plugin; print([m for m in sys.modules if m.startswith('mai_plugin.')])") == "[]"
+
+
+def test_the_public_names_are_there() -> None:
+    code = "from mai_plugin import *; import mai_plugin as m; print([n for n in m.__all__ if globals()[n] is None])"
+    assert python(code) == "[]"
+    assert (
+        python("import mai_plugin as m; print(set(m.__all__) <= set(dir(m)), hasattr(m, 'nonsense'))") == "True False"
+    )
 
 
 def test_core_imports_nothing_of_the_rest() -> None:

@@ -17,7 +17,7 @@ from typer.main import get_command
 from mai_plugin.cli import app
 from mai_plugin.report.command import make_report
 from mai_plugin.run.store import Store
-from mai_plugin.settings.settings import Settings, preset_names
+from mai_plugin.settings import Settings, preset_names
 
 PINNED = json.loads((Path(__file__).parent / "pinned.json").read_text(encoding="utf-8"))
 PAIR = {"small": "org/Small-2B", "large": "/models/Large-8B/"}
@@ -37,7 +37,8 @@ def test_a_preset_loads_what_it_did(name: str) -> None:
     strategy, *rest = PINNED["presets"][name]
     settings = Settings.from_args(strategy, {"preset": name})
     models = {role: [model.name, dict(model.args)] for role, model in settings.models.items()}
-    assert [models, settings.prompt, settings.two_stage] == rest
+    way = settings.way
+    assert [models, way.style, way.two_stage] == rest
 
 
 @pytest.mark.parametrize("strategy", PINNED["arguments"])

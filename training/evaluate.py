@@ -22,14 +22,14 @@ from mai_plugin.core.records import Image, Message, Outcome
 from mai_plugin.resources import PACKAGE
 from mai_plugin.run.runner import Item
 from mai_plugin.run.session import Session
-from mai_plugin.settings import Settings, StrategyName
+from mai_plugin.settings import Settings
 from mai_plugin.tiny import LARGE, SMALL
 from mai_plugin.tiny.charts import REQUEST, ChartQuestion, chart_questions
 
 SCORES = PACKAGE / "tiny" / "scores.json"
 CHART_SEEDS = (12345, 54321)
 
-Form = tuple[StrategyName, dict[str, Any]]
+Form = tuple[str, dict[str, Any]]
 
 
 def forms(small: Path, large: Path) -> dict[str, Form]:

@@ -1,19 +1,18 @@
-"""Find the answer that a text states, and tell whether two answers are the same.
+"""Find the answer that a text states.
 
 `extract` takes wrapping off (Markdown, LaTeX, quotes, a trailing dot) and never changes content: rewriting `2,000` or
-`5%` would give points that a baseline does not get.  `normalise` does rewrite, but only to compare.  The paper
-(arXiv 2604.04929) asks for "equal" answers and does not publish a rule: both are ours.
+`5%` would give points that a baseline does not get.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping
-from decimal import Decimal, InvalidOperation
 from itertools import islice
 
+from mai_plugin.core.agreement import normalise
 from mai_plugin.core.records import Kind
+from mai_plugin.core.wrapping import ABBREVIATION, MAX_WRAPPINGS, braced, clean
 
 MAX_BARE_WORDS = 15
 """One line of at most so many words may be an answer by itself; anything longer must state its answer."""
@@ -24,7 +23,7 @@ MAX_CHARACTERS = 20_000
 _ANSWER_LINE = re.compile(
     r"(?<![\"'])\banswer\b[ \t*_]{0,4}(?:is)?[ \t*_]{0,4}[:=\uff1a][ \t*_]{0,4}(.*)", re.IGNORECASE
 )
-# A line that announces the answer, which then stands on the next: "### Answer", "**Final Answer**", "Answer".
+# A line that announces the answer, which is then on the next: "### Answer", "**Final Answer**", "Answer".
 _ANSWER_HEADING = re.compile(r"[#*_> \t]{0,8}(?:the )?(?:final |correct )?answer[*_: \t\uff1a]{0,8}", re.IGNORECASE)
 _ANSWER_JSON = re.compile(r"[\"']answer[\"']\s{0,4}:\s{0,4}[\"']?([^\"'\n}]+)", re.IGNORECASE)
 # "The answer is X.", "the correct option would be X"; not "the answer is based on ...".
@@ -40,19 +39,6 @@ _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 _THINK_CLOSE = re.compile(r"</(?:think|thinking|analysis)>", re.IGNORECASE)
 _THINK_OPEN = re.compile(r"<(?:think|thinking|analysis)>", re.IGNORECASE)
 
-_PAIRS = (
-    ("**", "**"), ("__", "__"), ("$$", "$$"), (r"\(", r"\)"), (r"\[", r"\]"), ("```", "```"),
-    ("*", "*"), ("_", "_"), ("`", "`"), ('"', '"'), ("'", "'"), ("$", "$"),
-    ("\u201c", "\u201d"), ("\u2018", "\u2019"), ("\u00ab", "\u00bb"), ("(", ")"), ("[", "]"), ("{", "}"),
-)  # fmt: skip
-_MACRO = re.compile(r"\\(?:boxed|fbox|text|textbf|textit|mathrm|mathbf|mathsf|operatorname)\s{0,4}\{")
-_MAX_WRAPPINGS = 8
-# A dot behind these belongs to them: it neither ends a sentence nor is it taken off an answer.
-_ABBREVIATION = re.compile(
-    r"(?:\b(?:[A-Za-z]\.)+[A-Za-z]|\b(?:St|Dr|Mr|Mrs|Ms|Prof|Mt|Ft|Jr|Sr|Inc|Ltd|Co|Corp|Bros|No|vs|etc|approx|est|avg|min|max|Dem|Rep"
-    r"|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|Fig|Vol|Ave|Blvd|Univ|Dept))\.$"
-)
-
 
 def extract(text: str, kind: Kind, options: Mapping[str, str] | None = None, *, cut: bool = False) -> str | None:
     """The answer that a model's text states, bare, as scorers want it; None if it states none.
@@ -65,14 +51,14 @@ def extract(text: str, kind: Kind, options: Mapping[str, str] | None = None, *, 
         kind: what the question asks for.  A choice returns a letter; yes or no returns that word as it was written.
         options: letter to text, to find an option that is named by its text.
         cut: the text is reasoning that a token limit cut: only what it states outright counts, nothing that merely
-            stands at its end.
+            is at its end.
 
     Example:
         >>> extract("7 + 5 = 12.\\nAnswer: **12**", "short")
         '12'
     """
     answer = _extract_once(text, kind, options, cut)
-    for _ in range(_MAX_WRAPPINGS):  # "Answer: the answer is 7"
+    for _ in range(MAX_WRAPPINGS):  # "Answer: the answer is 7"
         if answer is None or len(answer.split()) > MAX_BARE_WORDS:
             break
         inner = _extract_once(answer, kind, options, cut=False)
@@ -80,76 +66,6 @@ def extract(text: str, kind: Kind, options: Mapping[str, str] | None = None, *, 
             break
         answer = inner
     return answer
-
-
-def agree(a: str | None, b: str | None, kind: Kind) -> bool:
-    """Whether two answers are equal after `normalise`.  No answer (None, or nothing but signs) agrees with nothing."""
-    if a is None or b is None:
-        return False
-    first = normalise(a, kind)
-    return first != "" and first == normalise(b, kind)
-
-
-def agree_relaxed(a: str | None, b: str | None, kind: Kind) -> bool:
-    """Whether two answers are as near as the scorers of ChartQA and InfoVQA let pass; symmetric.
-
-    Numbers within 5 % of the larger one; other short answers with a normalised Levenshtein similarity (ANLS) of at
-    least 0.5; choices and yes or no only if they are equal.
-    """
-    if a is None or b is None:
-        return False
-    first, second = normalise(a, kind), normalise(b, kind)
-    if first == second or kind != "short":
-        return first == second != ""
-    numbers = _number(first), _number(second)
-    if numbers[0] is not None and numbers[1] is not None:
-        x, y = map(Decimal, (numbers[0], numbers[1]))
-        return abs(x - y) <= Decimal("0.05") * max(abs(x), abs(y))
-    if numbers != (None, None):
-        return False
-    from rapidfuzz.distance import Levenshtein
-
-    return bool(Levenshtein.normalized_similarity(first, second) >= 0.5)
-
-
-def normalise(answer: str, kind: Kind = "short") -> str:
-    """A form in which equal answers are equal strings; for comparison only.
-
-    Case, articles, trailing punctuation, Unicode forms, thousands separators, percent and currency signs go; numbers
-    are written one way (`twelve`, `12.0` and `12` are the same).  Empty if the answer has no letter or digit.
-    """
-    text = "".join(map(_plain_form, clean(answer))).casefold()
-    text = re.sub(r"[\u2010-\u2015\u2212]", "-", text)
-    text = " ".join(text.split()).lstrip(" ,;:!?").rstrip(" .,;:!?")
-    if not re.search(r"\w", text) or kind == "choice":
-        return text if re.search(r"\w", text) else ""
-    text = re.sub(r"^(?:a|an|the) (?=\S)", "", text)
-    bare = re.sub(r"(?<=\d)[ ,](?=\d{3}(?!\d))", "", text)
-    bare = re.sub(r"^(-?)\s*[$\u20ac\u00a3\u00a5]\s*", r"\1", bare)
-    bare = re.sub(r"\s*(?:%|percent|per cent|[$\u20ac\u00a3\u00a5])$", "", bare)
-    number = _number(bare)
-    return text if number is None else number
-
-
-def clean(text: str) -> str:
-    """Take wrapping off an answer (Markdown, LaTeX, quotes, brackets, a trailing dot), and nothing else."""
-    for _ in range(_MAX_WRAPPINGS):
-        before, text = text, text.strip()
-        for left, right in _PAIRS:
-            inner = text[len(left) : -len(right)].strip()
-            if text.startswith(left) and text.endswith(right) and inner and not _keeps(inner, left, right):
-                text = inner
-        macro = _MACRO.match(text)
-        if macro and len(_braced(text, macro.end())) == len(text) - macro.end() - 1:
-            text = text[macro.end() : -1]
-        text = re.sub(r"\\([%$#&])", r"\1", text).replace("{,}", ",").rstrip(" ,;:\u3002")
-        if text.endswith(".") and not _ABBREVIATION.search(text):
-            text = text.rstrip(".") or text
-        if text.count("**") == 1:  # one half of a pair whose other half stood outside
-            text = text.removeprefix("**").removesuffix("**")
-        if text == before:
-            break
-    return text
 
 
 def _extract_once(text: str, kind: Kind, options: Mapping[str, str] | None, cut: bool) -> str | None:
@@ -188,7 +104,7 @@ def _stated(text: str) -> Iterator[tuple[int, str]]:
     for found in _ANSWER_TAG.finditer(text):
         yield found.start(1), found.group(1)
     for found in islice(_BOXED.finditer(text), 100):
-        yield found.start(), _braced(text, found.end())
+        yield found.start(), braced(text, found.end())
 
 
 def _next_words(lines: list[str], number: int) -> str:
@@ -200,7 +116,7 @@ def _next_words(lines: list[str], number: int) -> str:
 def _first_sentence(text: str) -> str:
     """A text up to its first full stop or exclamation mark that ends a sentence."""
     for end in re.finditer(r"[.!](?=\s+[A-Z*]|\s*$)", text):
-        if not _ABBREVIATION.search(text[: end.end()]):
+        if not ABBREVIATION.search(text[: end.end()]):
             return text[: end.start()]
     return text
 
@@ -269,7 +185,7 @@ def _letter(value: str, options: Mapping[str, str] | None) -> str | None:
 
 
 def _letter_at_end(text: str, options: Mapping[str, str] | None) -> str | None:
-    """A capital letter that stands alone at the end of a text, as in "A is too small, so it is B."; not "A or B".
+    """A capital letter alone at the end of a text, as in "A is too small, so it is B."; not "A or B".
 
     An option whose text the text ends with comes first: "It is vitamin C" may name an option "vitamin C".
     """
@@ -289,55 +205,3 @@ def _letters(options: Mapping[str, str] | None) -> str:
 def _as_listed(letter: str, options: Mapping[str, str] | None) -> str:
     """A letter in the case in which the question lists it."""
     return next((listed for listed in options or {} if listed.upper() == letter.upper()), letter.upper())
-
-
-def _keeps(inner: str, left: str, right: str) -> bool:
-    """Whether a pair belongs to the content: it closes before the end ("(a) and (b)"), or holds a tuple ("(3, 4)")."""
-    if left == right:
-        return left in inner
-    if left in "([" and "," in inner and not re.fullmatch(r"[\d,.]+", inner):
-        return True
-    depth = 0
-    for token in re.findall(f"{re.escape(left)}|{re.escape(right)}", inner):
-        depth += 1 if token == left else -1
-        if depth < 0:
-            return True
-    return depth != 0
-
-
-def _braced(text: str, start: int) -> str:
-    """The text from `start` to the brace that closes it (to the end, where it was cut); 500 characters at most."""
-    depth = 1
-    for place in range(start, min(len(text), start + 500)):
-        depth += {"{": 1, "}": -1}.get(text[place], 0)
-        if depth == 0:
-            return text[start:place]
-    return text[start : start + 500]
-
-
-def _plain_form(character: str) -> str:
-    """Full-width and other forms of a character made plain; superscripts and fractions are other content."""
-    if unicodedata.decomposition(character).startswith(("<super>", "<sub>", "<fraction>")):
-        return character
-    return unicodedata.normalize("NFKC", character)
-
-
-_UNITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]  # fmt: skip  # noqa: E501
-_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-_WORDS = {word: value for value, word in enumerate(_UNITS)} | {word: 20 + 10 * i for i, word in enumerate(_TENS)}
-
-
-def _number(text: str) -> str | None:
-    """A number in one way of writing; None if the text is no number."""
-    words = re.split(r"[ -]", text)
-    if text in _WORDS:
-        return str(_WORDS[text])
-    if len(words) == 2 and words[0] in _TENS and 0 < _WORDS.get(words[1], 0) < 10:
-        return str(_WORDS[words[0]] + _WORDS[words[1]])
-    if not re.fullmatch(r"[+-]?(?:\d+\.?\d*|\.\d+)", text):
-        return None
-    try:
-        value = Decimal(text).normalize()
-    except InvalidOperation:
-        return None
-    return "0" if value == 0 else f"{value:f}"

@@ -18,16 +18,6 @@ from mai_plugin.core.records import Kind, Style
 
 DEFAULT_FILE = Path(__file__).with_name("prompts.yaml")
 
-# The general rule for a prompt whose request is not in the table: a last sentence that asks for a short form of answer.
-_REQUEST = re.compile(
-    r"(?:\n+|(?<=[.?!])[ \t]+)"
-    r"([^\n.?!]*\b(?:answer|respond|reply|give|select|choose|provide|output|write|return)\b[^\n.?!]*"
-    r"\b(?:single|short|brief|briefly|concise|directly|only|letter|one word|yes or no|phrase)\b[^\n.?!]*[.!]?)$",
-    re.IGNORECASE,
-)
-
-_LONGEST_REQUEST = 300
-
 # What could be read as a token with a meaning of its own: <|im_end|>, <image>, </think>, <IMG_CONTEXT>, <|User|> ...
 _MARKUP = re.compile(r"<(?=[A-Za-z/|\uff5c])")
 
@@ -44,25 +34,6 @@ class Prompts:
     def wording(self, style: Style, kind: Kind) -> str:
         """What is put behind the stem for `E` or `R`.  S has no wording of its own: it is the harness's prompt."""
         return {"E": self.explain, "R": self.reason}[style][kind]
-
-    def split_request(self, text: str) -> tuple[str, str | None, bool]:
-        """Split a prompt's text into its stem and the request for a short answer at its end.
-
-        Wordings of E and R at the end of a prompt count as requests too.
-
-        Returns:
-            The stem, the request (None if there is none), and whether this is known to be right: False means that the
-            general rule found the request, or that the prompt has none but is no bare question either.
-        """
-        end = text.rstrip()
-        for request in sorted((*self.brevity, *self.explain.values(), *self.reason.values()), key=len, reverse=True):
-            if end.endswith(request):
-                return end[: -len(request)].rstrip("\n"), request, True
-        before, tail = end[:-_LONGEST_REQUEST], end[-_LONGEST_REQUEST:]
-        found = _REQUEST.search(tail)
-        if found and (before + tail[: found.start()]).strip():
-            return (before + tail[: found.start()]).rstrip("\n"), found.group(1).strip(), False
-        return text, None, end.endswith("?")
 
 
 @cache

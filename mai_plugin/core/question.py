@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from mai_plugin.core.prompts import Prompts
 from mai_plugin.core.records import Image, Kind, Message
+from mai_plugin.core.stems import split_request
 
 # An option on a line of its own: "A. red", "(a) red", "A) red", "A: red".  The text may be an image, thus empty.
 _OPTION_LINE = re.compile(r"^[ \t]*\(?([A-Za-z])[.):](?:[ \t]+(.*?))?[ \t]*$", re.MULTILINE)
@@ -90,7 +91,7 @@ class Question:
 def find_options(text: str, request: str | None = None) -> dict[str, str]:
     """The options that a question lists, letter to text; empty if it lists none.
 
-    Options stand on lines of their own, lettered from A without a gap, and the question does not come behind them
+    Options are on lines of their own, lettered from A without a gap, and the question does not come behind them
     ("A: 5", "B: 6", "What is A + B?").  Within running text they are looked for only where the request asks for a
     letter or an option.
     """
@@ -121,7 +122,7 @@ def _without_request(message: Message, prompts: Prompts) -> tuple[Message, str |
         return message, None, False
     *before, text = message.content
     assert isinstance(text, str)
-    stem, request, known = prompts.split_request(text)
+    stem, request, known = split_request(text, prompts)
     # MMMU with images among the options: the last text part may hold nothing but the request.
     return replace(message, content=(*before, stem) if stem.strip() else tuple(before)), request, known
 

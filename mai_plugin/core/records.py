@@ -1,4 +1,4 @@
-"""What goes into a model, what comes out of it, and what a strategy hands back.
+"""What goes into a model, what comes out of it, and what a strategy returns.
 
 All records are frozen.  `Usage` adds, so that the cost of any set of calls is their sum.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 Style = Literal["S", "E", "R"]
 """The paper's three ways to ask: a short answer, an explanation, step-by-step reasoning."""
@@ -19,6 +19,40 @@ Kind = Literal["short", "yes_no", "choice"]
 FinishReason = Literal["stop", "length"]
 
 SelectBy = Literal["attention", "random", "last"]
+
+
+def read_layer(value: Any) -> int | float:
+    """A decoder layer: its number, counted from 0, or, with a point in it, its share of the depth.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    try:
+        number = float(value) if "." in str(value) else int(str(value))
+    except ValueError:
+        number = -1
+    if number < 0 or (isinstance(number, float) and number >= 1):
+        raise ValueError("must be a layer's number, counted from 0, or a share of the depth such as 0.44")
+    return number
+
+
+def read_share(value: Any) -> float:
+    """A number above 0 and at most 1.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 0 < number <= 1 or isinstance(value, bool):
+        raise ValueError("must be a number above 0 and at most 1")
+    return number
+
+
+Layer = Annotated[int | float, read_layer]
+Share = Annotated[float, read_share]
 
 
 @dataclass(frozen=True)
@@ -49,9 +83,9 @@ class Message:
         return tuple(part for part in self.content if isinstance(part, Image))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sparse:
-    """What of another model's reasoning is handed on in sparse transfer: the tokens that the large model looks at.
+    """What of another model's reasoning is transferred in sparse transfer: the tokens that the large model attends to.
 
     Attributes:
         layer: the decoder layer whose attention decides: its number, counted from 0, or, as a float below 1, its share
@@ -89,6 +123,9 @@ class Request:
         max_tokens: limit on the tokens it may write.
         question_id: which question this is for.  For logs and scripts: no model sees it.
         stage: which step of a strategy, `S`, `E`, `R`, `select` or `final`.  For logs and scripts too.
+        lane: an engine that makes batches itself puts requests of one lane together, so that short ones do not wait
+            behind long ones.
+        logprob: whether the log-probability of the text is wanted, where the engine has it.
         sparse: what to select; None to generate.
     """
 
@@ -96,6 +133,8 @@ class Request:
     max_tokens: int
     question_id: str = ""
     stage: str = ""
+    lane: str = ""
+    logprob: bool = False
     sparse: Sparse | None = None
 
 
@@ -157,13 +196,21 @@ class Completion:
     details: Mapping[str, int] = field(default_factory=dict)
 
 
+class NoConfidence(ValueError):
+    """A strategy needs a log-probability that the engine does not give."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__(f"the engine of {role!r} gives no log-probabilities: use engine=vllm, or openai where served")
+        self.role = role
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call that a strategy made.
 
     Attributes:
-        role: which model of the strategy: `small`, `large`, or `model` where there is one only.
-        stage: `S`, `E`, `R`, `select` (which reasoning is handed on), or `final` (a short answer after reading it).
+        role: which model of the strategy: `small` or `large`, `model` where there is one only, or a role of one's own.
+        stage: `S`, `E`, `R`, `select` (which reasoning is transferred), or `final` (a short answer after reading it).
         answer: the answer found in the text, None if it states none.
     """
 
@@ -176,6 +223,17 @@ class Call:
     def text(self) -> str:
         """What the model wrote."""
         return self.completion.text
+
+    @property
+    def confidence(self) -> float:
+        """Summed log-probability of the text.
+
+        Raises:
+            NoConfidence: the engine gave none.
+        """
+        if self.completion.logprob is None:
+            raise NoConfidence(self.role)
+        return self.completion.logprob
 
     @property
     def truncated(self) -> bool:
@@ -192,19 +250,21 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a strategy hands back for one question.
+    """What a strategy returns for one question.
 
     Attributes:
         question_id: the question's id.
         route: the way the answer was reached, one of the strategy's named routes.
         final: the call whose answer is returned.
         calls: every call made, in the order of their stages.
+        returned: what goes back to the harness, once a run has worked it out.
     """
 
     question_id: str
     route: str
     final: Call
     calls: tuple[Call, ...]
+    returned: str | None = None
 
     @property
     def answer(self) -> str:
@@ -221,12 +281,31 @@ class Outcome:
         return total(call.usage for call in self.calls if role in (None, call.role))
 
 
+def in_order(roles: Iterable[str]) -> list[str]:
+    """Roles as tables list them: the small model first, the large one last, others between."""
+    places = {"small": 0, "large": 2, "model": 3}
+    return sorted(dict.fromkeys(roles), key=lambda role: places.get(role, 1))
+
+
 def total_details(completions: Iterable[Completion]) -> dict[str, int]:
     """The sums of the counts that only some calls have, see `Completion`."""
     sums: Counter[str] = Counter()
     for done in completions:
         sums.update(done.details)
     return dict(sums)
+
+
+def critical_path(calls: Iterable[Call]) -> float:
+    """Seconds of a question's calls one after the other; calls of one stage run side by side: the longest counts.
+
+    For the cascade: the slower of both S calls, then R, then the final answer.
+    """
+    stages: dict[str, float] = {}
+    for call in calls:
+        seconds = call.completion.e2e_s
+        if seconds > stages.get(call.stage, 0.0):
+            stages[call.stage] = seconds
+    return sum(stages.values())
 
 
 def total(usages: Iterable[Usage]) -> Usage:

@@ -1,82 +1,132 @@
-"""The strategies: each is a coroutine over one question, and takes its models as arguments.
+"""The strategies: each is a coroutine over one question, and its signature is its configuration.
 
-Engines do the batching and a runner keeps many questions in flight, so that these functions read like the paper
-(arXiv 2604.04929).
+Parameters annotated `Agent` are roles, each a model that the user names (`small=`, `large=`, ...); one with a default
+of None is optional.  The other parameters are arguments, with name, type and default.  Engines do the batching and a
+runner keeps many questions in flight, so that these functions read like the paper (arXiv 2604.04929).
 """
 
 from __future__ import annotations
 
 from asyncio import gather
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
-from mai_plugin.core import answers
+from mai_plugin.core import agreement as rules
 from mai_plugin.core.agent import Agent
+from mai_plugin.core.agreement import Agree
 from mai_plugin.core.question import Question
-from mai_plugin.core.records import Call, Kind, Outcome, Style
+from mai_plugin.core.records import Layer, Outcome, SelectBy, Share, Sparse, Style
 
 Strategy = Callable[[Question], Awaitable[Outcome]]
-Agree = Callable[[str | None, str | None, Kind], bool]
-Select = Callable[[Question, Call, Style], Awaitable[Call]]
-"""Selects what is handed on of some reasoning: `Agent.select` of the answering model, or of its first layers."""
+"""A strategy with its models and arguments bound."""
 
 AGREE_SIMPLE, AGREE_REASON, TRANSFER, SPARSE = "agree-simple", "agree-reason", "transfer", "sparse-transfer"
+ACCEPT, ASK_LARGE = "accept", "ask-large"
+LAYER, KEEP = Sparse.layer, Sparse.keep
 
 
-async def simple(question: Question, model: Agent) -> Outcome:
-    """S: the harness's own prompt, and a short answer."""
-    s = await model.ask(question, "S")
-    return Outcome(question.id, "S", s, (s,))
+async def single(question: Question, model: Agent, prompt: Style = "S", two_stage: bool = False) -> Outcome:
+    """One model: a short answer (S), an explanation (E) or step-by-step reasoning (R), then the answer.
+
+    With `two_stage` it then answers in S after reading its own reasoning (paper: S2, Eqn. 7).
+    """
+    if two_stage:
+        return await _transferred(question, model, model, prompt, f"{prompt}-S2")
+    call = await model.ask(question, prompt)
+    return Outcome(question.id, prompt, call, (call,))
 
 
-async def explain(question: Question, model: Agent) -> Outcome:
-    """E: an explanation, then the answer."""
-    e = await model.ask(question, "E")
-    return Outcome(question.id, "E", e, (e,))
-
-
-async def reason(question: Question, model: Agent) -> Outcome:
-    """R: step-by-step reasoning, then the answer."""
-    r = await model.ask(question, "R")
-    return Outcome(question.id, "R", r, (r,))
-
-
-async def transfer(
-    question: Question, reasoner: Agent, answerer: Agent, style: Style = "R", route: str = TRANSFER
+async def speculative(
+    question: Question, model: Agent, prompt: Literal["E", "R"] = "R", two_stage: bool = False
 ) -> Outcome:
-    """Reasoning transfer: one model reasons, the other answers in S after reading that (paper: RT)."""
-    r = await reasoner.ask(question, style)
-    final = await answerer.ask_after(question, r, style)
-    return Outcome(question.id, route, final, (r, final))
+    """The large model alone with the small one as its draft model (speculative decoding, table 12)."""
+    return await single(question, model, prompt, two_stage)
+
+
+async def transfer(question: Question, small: Agent, large: Agent, prompt: Literal["E", "R"] = "R") -> Outcome:
+    """Reasoning transfer: the small model reasons, the large one answers in S after reading that (paper: RT)."""
+    return await _transferred(question, small, large, prompt, TRANSFER)
 
 
 async def sparse_transfer(
-    question: Question, reasoner: Agent, answerer: Agent, select: Select, style: Style = "R"
+    question: Question,
+    small: Agent,
+    large: Agent,
+    selector: Agent | None = None,
+    prompt: Literal["E", "R"] = "R",
+    layer: Layer = LAYER,
+    keep: Share = KEEP,
+    select_by: SelectBy = "attention",
 ) -> Outcome:
-    """Reasoning transfer of those tokens only that the answering model looks at (paper: sparse RT, table 9)."""
-    r = await reasoner.ask(question, style)
-    kept = await select(question, r, style)
-    final = await answerer.ask_after(question, kept, style)
-    return Outcome(question.id, SPARSE, final, (r, kept, final))
-
-
-async def two_stage(question: Question, model: Agent, style: Style = "R") -> Outcome:
-    """Reason, then answer in S after reading one's own reasoning (paper: S2, Eqn. 7)."""
-    return await transfer(question, model, model, style, route=f"{style}-S2")
+    """Reasoning transfer of those tokens only that the large model attends to (paper: sparse RT, table 9)."""
+    r = await small.ask(question, prompt)
+    part = await large.select(question, r, Sparse(layer, keep, select_by), by=selector)
+    final = await large.ask_after(question, part, prompt)
+    return Outcome(question.id, SPARSE, final, (r, part, final))
 
 
 async def mutual_verification(
-    question: Question, small: Agent, large: Agent, agree: Agree = answers.agree, select: Select | None = None
+    question: Question,
+    small: Agent,
+    large: Agent,
+    selector: Agent | None = None,
+    agreement: Agree = rules.agree,
+    verify: Literal["R", "R-S2", "none"] = "R",
+    transfer: Literal["full", "sparse"] = "full",
+    layer: Layer = LAYER,
+    keep: Share = KEEP,
+    select_by: SelectBy = "attention",
 ) -> Outcome:
     """MAI: cheap answers first, borrowed reasoning last (paper: mutual verification and reasoning transfer).
 
-    With `select` the last step is a sparse transfer.
+    The second step compares the answer of the small model's reasoning (`verify`: `R`), a short answer that it gives
+    after that (`R-S2`, table 15), or nothing (`none`).
     """
     s, l = await gather(small.ask(question, "S"), large.ask(question, "S"))  # noqa: E741
-    if agree(s.answer, l.answer, question.kind):
-        return Outcome(question.id, AGREE_SIMPLE, l, (s, l))
+    calls = [s, l]
+    if agreement(s.answer, l.answer, question.kind):
+        return Outcome(question.id, AGREE_SIMPLE, l, tuple(calls))
+    calls.append(r := await small.ask(question, "R"))
+    if verify == "R-S2":
+        calls.append(await small.ask_after(question, r))
+    if verify != "none" and agreement(calls[-1].answer, l.answer, question.kind):
+        return Outcome(question.id, AGREE_REASON, l, tuple(calls))
+    if transfer == "sparse":
+        calls.append(r := await large.select(question, r, Sparse(layer, keep, select_by), by=selector))
+    calls.append(final := await large.ask_after(question, r, "R"))
+    return Outcome(question.id, SPARSE if transfer == "sparse" else TRANSFER, final, tuple(calls))
+
+
+async def confident_large(question: Question, small: Agent, large: Agent, threshold: float) -> Outcome:
+    """The large model's short answer if its log-probability is at least the threshold, else transfer."""
+    l = await large.ask(question, "S")  # noqa: E741
+    if l.confidence >= threshold:
+        return Outcome(question.id, ACCEPT, l, (l,))
     r = await small.ask(question, "R")
-    if agree(r.answer, l.answer, question.kind):
-        return Outcome(question.id, AGREE_REASON, l, (s, l, r))
-    read = (r, await select(question, r, "R")) if select else (r,)
-    final = await large.ask_after(question, read[-1])
-    return Outcome(question.id, SPARSE if select else TRANSFER, final, (s, l, *read, final))
+    final = await large.ask_after(question, r)
+    return Outcome(question.id, TRANSFER, final, (l, r, final))
+
+
+async def confident_small(question: Question, small: Agent, large: Agent, threshold: float) -> Outcome:
+    """The small model's short answer if its log-probability is at least the threshold, else the large model's."""
+    s = await small.ask(question, "S")
+    if s.confidence >= threshold:
+        return Outcome(question.id, ACCEPT, s, (s,))
+    l = await large.ask(question, "S")  # noqa: E741
+    return Outcome(question.id, ASK_LARGE, l, (s, l))
+
+
+async def _transferred(question: Question, reasoner: Agent, answerer: Agent, style: Style, route: str) -> Outcome:
+    """Answer in S after reading reasoning: the model's own is two-stage, the other one's a transfer."""
+    r = await reasoner.ask(question, style)
+    final = await answerer.ask_after(question, r)
+    return Outcome(question.id, route, final, (r, final))
+
+
+STRATEGIES: dict[str, Callable[..., Awaitable[Outcome]]] = {
+    function.__name__: function
+    for function in (
+        mutual_verification, single, transfer, sparse_transfer, speculative, confident_large, confident_small
+    )
+}  # fmt: skip
+"""The built-in strategies by name."""

@@ -41,6 +41,10 @@ class Way:
     sparse: bool = False
     layer: int | float | None = None
 
+    def __post_init__(self) -> None:
+        if self.two_stage and self.style == "S":
+            raise ValueError("argument two_stage=true needs prompt=E or prompt=R: S has no reasoning to read again")
+
     def __str__(self) -> str:
         layer = "" if self.layer is None else f"-L{self.layer}"
         asked = self.style + ("-S2" if self.two_stage else "")
@@ -75,10 +79,15 @@ class Way:
             style: Literal["S", "R"] = "S" if verify == "none" else "R"
             sparse = bool(arguments.get("sparse")) or arguments.get("transfer") == "sparse"
             return cls(MAI, style, verify == "R-S2", sparse)
-        if strategy != "single" and strategy not in _PREFIXES:
+        if cls(strategy).is_named:
             return cls(strategy)
         default = "S" if strategy == "single" else "R"
         return cls(strategy, cast(Style, arguments.get("prompt") or default), bool(arguments.get("two_stage")))
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it is spelled by its strategy's name alone."""
+        return self.strategy not in ("single", MAI, *_PREFIXES)
 
     @property
     def reasoning(self) -> Way:

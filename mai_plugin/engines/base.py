@@ -12,13 +12,35 @@ from typing import Any, Protocol
 from mai_plugin.core.records import Completion, Image, Message, Request
 from mai_plugin.resources import SHIPPED_MODELS
 
-# Name -> "module:class".  A module is imported when its engine is asked for, so that nobody pays for the others.
+
+@dataclass(frozen=True)
+class EngineKind:
+    """What has to be known of an engine before its module is imported, which may load torch or vllm.
+
+    Attributes:
+        path: `module:class`.
+        concurrency: questions in flight by default: vLLM makes its batches of what is there.
+        loads_weights: whether it loads a checkpoint, in some dtype.
+        attention: whether it gives attention to select by, and takes a draft model.
+        by_question: a script, unlike a model, answers by question and stage, whatever the messages are.
+    """
+
+    path: str
+    concurrency: int = 64
+    loads_weights: bool = False
+    attention: bool = False
+    by_question: bool = False
+
+
 ENGINES = {
-    "transformers": "mai_plugin.engines.transformers:TransformersEngine",
-    "vllm": "mai_plugin.engines.vllm:VLLMEngine",
-    "openai": "mai_plugin.engines.openai:OpenAIEngine",
-    "scripted": "mai_plugin.engines.scripted:ScriptedEngine",
+    "transformers": EngineKind(
+        "mai_plugin.engines.transformers:TransformersEngine", loads_weights=True, attention=True
+    ),
+    "vllm": EngineKind("mai_plugin.engines.vllm:VLLMEngine", concurrency=256, loads_weights=True),
+    "openai": EngineKind("mai_plugin.engines.openai:OpenAIEngine"),
+    "scripted": EngineKind("mai_plugin.engines.scripted:ScriptedEngine", attention=True, by_question=True),
 }
+"""The engines by name."""
 
 
 class EngineError(RuntimeError):
@@ -149,7 +171,7 @@ def hf_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 def _engine_class(name: str) -> Any:
     if name not in ENGINES:
         raise ValueError(f"unknown engine {name!r}; engines are: {', '.join(ENGINES)}")
-    module, _, attribute = ENGINES[name].partition(":")
+    module, _, attribute = ENGINES[name].path.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:

@@ -11,6 +11,8 @@ import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
 from transformers.utils import logging
 
+from mai_plugin.core.text import first_line
+
 T = TypeVar("T")
 
 
@@ -146,8 +148,7 @@ def _loading(model: str, load: Callable[[str], T]) -> T:
         return load(str(path) if is_path else model)
     except Exception as error:
         # A damaged file, a missing device or a foreign model makes the libraries raise whatever they like.
-        reason = next((line for line in str(error).splitlines() if line.strip()), "")
         advice = "" if is_path else "; without access to the Hub, give a checkpoint folder"
         raise ValueError(
-            f"model {model!r} could not be loaded with transformers: {type(error).__name__}: {reason}{advice}"
+            f"model {model!r} could not be loaded with transformers: {first_line(error)}{advice}"
         ) from error

@@ -1,4 +1,4 @@
-"""What tells one model from another in the call store: whose answers may be taken for whose."""
+"""What tells one model from another in the call store: equal identities give equal answers to equal requests."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mai_plugin.engines.base import Engine, ModelSpec
-from mai_plugin.engines.scripted import ScriptedEngine
+from mai_plugin.engines.base import ENGINES, Engine, ModelSpec
 
 PERFORMANCE_ARGS = frozenset(
     (
         "attn_implementation", "batch_size", "block_size", "data_parallel_size", "device", "device_ids",
         "distributed_executor_backend", "enable_chunked_prefill", "enable_prefix_caching", "enforce_eager",
-        "gpu_memory_utilization", "kv_cache_memory_bytes", "latency_s", "max_num_batched_tokens", "max_num_seqs",
-        "max_retries", "num_threads", "pipeline_parallel_size", "tensor_parallel_size", "timeout",
+        "first_layers", "gpu_memory_utilization", "kv_cache_memory_bytes", "latency_s", "max_num_batched_tokens",
+        "max_num_seqs", "max_retries", "num_threads", "pipeline_parallel_size", "tensor_parallel_size", "timeout",
     )
 )  # fmt: skip
 """Engine arguments that change how fast a model answers, not what.  All others count as changing the answers."""
@@ -39,31 +38,33 @@ _SECRET_VALUES = re.compile(r"\b(?:sk|hf|ghp|github_pat|xox[a-z])[-_][\w-]{12,}|
 _URL_USER, _URL_QUERY = re.compile(r"(https?://)[^/@\s,]*@"), re.compile(r"(https?://[^\s,?#]*)[?#][^\s,]*")
 
 
-def model_identity(engine_name: str, model: ModelSpec, engine: Engine | None) -> str:
-    """Who a model is: two with the same identity write the same to the same request.
+def model_identity(engine: str, model: ModelSpec, loaded: Engine | None = None) -> str:
+    """A model's identity; nothing is loaded for it.
 
     A checkpoint folder is its files' fingerprint, so that a copy is the same model and a retrained one is another.  A
     name on the Hub is that with the commit in the local cache, else with the revision given.  A served model (engine
-    `openai`) is its name with the `revision` given, else with the servers' URLs: what they serve under it cannot be
-    seen.  A script is its digest.  Engine arguments follow, but for those of pure performance; the engine itself is
-    no part of it.
+    `openai`) is its name with the `revision` given, else with the server's URL: what it serves under it cannot be
+    seen.  A script is its digest.  Engine arguments follow, but for those of pure performance; the engine's own name is
+    kept beside it in the store.
 
     Args:
-        engine_name: a key of `ENGINES`.
-        model: as it was loaded.
-        engine: the loaded engine, None before it is loaded: then a Hub name's commit may not be in the cache yet.
+        engine: a key of `ENGINES`.
+        model: what is loaded, or would be.
+        loaded: the loaded engine, where there is one: it may tell its identity itself (an attribute `identity`).
+
+    Raises:
+        ValueError: a script that cannot be read.
     """
-    if engine is None and engine_name == "scripted":
-        engine = ScriptedEngine(model.source)
     args = {**model.hints, **model.args}
-    revision = args.pop("revision", None)
-    base_url = args.pop("base_url", None)
-    if isinstance(engine, ScriptedEngine):
-        who = f"script:{_short(json.dumps(engine.script, sort_keys=True).encode())}"
-    elif engine_name == "openai":
-        urls = base_url.split(",") if isinstance(base_url, str) else base_url or []
-        servers = ",".join(sorted(url.strip().rstrip("/") for url in map(without_secrets, urls)))
-        who = f"{model.source}@{revision or servers}"
+    revision, base_url = args.pop("revision", None), args.pop("base_url", None)
+    if own := getattr(loaded, "identity", None):
+        who = str(own)
+    elif ENGINES[engine].by_question and loaded is None:
+        from mai_plugin.engines.scripted import ScriptedEngine
+
+        who = ScriptedEngine(model.source).identity
+    elif base_url or engine == "openai":
+        who = f"{model.source}@{revision or without_secrets(str(base_url or '')).strip().rstrip('/')}"
     elif (folder := Path(model.source).expanduser()).is_dir():
         who = f"checkpoint:{fingerprint(folder)}"
     else:
@@ -75,6 +76,13 @@ def model_identity(engine_name: str, model: ModelSpec, engine: Engine | None) ->
         if key not in PERFORMANCE_ARGS and value is not None and value != HIDDEN
     }
     return f"{who} {json.dumps(changing, sort_keys=True, default=str)}" if changing else who
+
+
+def is_settled(engine: str, model: ModelSpec) -> bool:
+    """Whether loading the model leaves its identity as it is: the commit of a Hub name is known once it is cached."""
+    known = not ENGINES[engine].loads_weights or Path(model.source).expanduser().is_dir()
+    revision = model.args.get("revision")
+    return known or revision is not None or _cached_commit(model.source, revision) is not None
 
 
 def fingerprint(folder: Path) -> str:
@@ -101,7 +109,7 @@ def fingerprint(folder: Path) -> str:
 
 
 HIDDEN = "***"
-"""What stands in the place of a secret."""
+"""What replaces a secret."""
 
 
 def without_secrets(value: Any, key: str = "") -> Any:
@@ -126,7 +134,3 @@ def _cached_commit(name: str, revision: Any) -> str | None:
     except (ImportError, ValueError):  # an engine without the Hub's client, or no name that the Hub could have
         return None
     return Path(found).parent.name if isinstance(found, str) else None
-
-
-def _short(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]

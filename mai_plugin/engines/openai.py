@@ -14,9 +14,8 @@ import os
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, get_args
 
 import openai
@@ -25,44 +24,28 @@ from mai_plugin.core.records import Completion, FinishReason, Image, Message, Re
 from mai_plugin.engines.base import EngineError
 from mai_plugin.engines.images import ImageFormat, data_url, pixel_digest
 from mai_plugin.engines.openai_stream import Broken, Reply, one_line
-from mai_plugin.engines.openai_urls import parse_base_urls
+from mai_plugin.engines.openai_urls import parse_base_url
 
 log = logging.getLogger("mai_plugin")
 
 CONNECT_S = 10.0
 """Seconds to wait for a connection."""
-AVOID_S = 60.0
-"""Seconds for which a server that could not be reached is left alone, where there are others."""
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 8.0
 """Back-off before an answer that broke off is asked for again; those of the `openai` client."""
 
 
-class _Unreachable(Exception):
-    """No answer to be had from this server: worth a try at another."""
-
-
-@dataclass(eq=False)
-class _Server:
-    url: str
-    client: openai.AsyncOpenAI
-    avoid_until: float = 0.0
-    down: bool = False
-    counts_tokens: bool = False  # has it ever reported usage?
-
-
 class OpenAIEngine:
-    """A model on one server or several.  Decodes greedily.
+    """A model on a server.  Decodes greedily.
 
-    With several servers, all calls on one image go to the same one, which has it and the prompt in its cache; the
-    header `X-Session-ID` lets a router do the same.  If a server cannot be reached after all tries, the others take
-    over its requests.
+    All requests on one image carry the same header `X-Session-ID`, so that a router in front of several servers can
+    send them to the one that has image and prompt in its cache.
 
     The API key is `OPENAI_API_KEY` of the environment (`EMPTY` if that is not set).  It is taken from nowhere else,
     and written nowhere.
 
     Args:
         model: what the server calls the model.
-        base_url: URLs of the API, such as `http://localhost:8000/v1`: a list, or a text with commas between them.
+        base_url: URL of the API, such as `http://localhost:8000/v1`.
         timeout: seconds without a byte from the server after which a try is given up.
         max_retries: further tries of a request that fails in a way that may pass.
         image_format: `png`, or `jpeg`, which is smaller and changes the pixels a little.
@@ -70,21 +53,21 @@ class OpenAIEngine:
         extra_body: fields to add to each request, such as `{"repetition_penalty": 1.0}` for vLLM.
 
     Raises:
-        ValueError: a server cannot be reached, refuses the key or does not serve the model; or a bad argument.
+        ValueError: the server cannot be reached, refuses the key or does not serve the model; or a bad argument.
     """
 
     def __init__(
         self,
         model: str,
         *,
-        base_url: str | Sequence[str],
+        base_url: str,
         timeout: float = 600.0,
         max_retries: int = 8,
         image_format: ImageFormat = "png",
         logprobs: bool = True,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
-        urls = parse_base_urls(base_url)
+        self.base_url = parse_base_url(base_url)
         if image_format not in get_args(ImageFormat):
             raise ValueError(f"image_format {image_format!r} must be one of {', '.join(get_args(ImageFormat))}")
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
@@ -98,18 +81,15 @@ class OpenAIEngine:
         self.image_format: ImageFormat = image_format
         self.logprobs = logprobs
         self.extra_body = dict(extra_body or {})
-        for url in urls:
-            _check(url, model, timeout)
+        _check(self.base_url, model, timeout)
         patience = openai.Timeout(timeout, connect=min(CONNECT_S, timeout))
-        self.servers = [
-            _Server(url, openai.AsyncOpenAI(base_url=url, api_key=_api_key(), timeout=patience, max_retries=0))
-            for url in urls
-        ]
+        self._client = openai.AsyncOpenAI(base_url=self.base_url, api_key=_api_key(), timeout=patience, max_retries=0)
+        self._counts_tokens = False  # whether the server has ever reported usage
         self._encoders = ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="mai-images")
         self._running: set[asyncio.Task[Completion]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = threading.Event()
-        self._other_name_said = False
+        self._warned_of_name = False
 
     async def generate(self, request: Request) -> Completion:
         """Answer one request; see `Engine.generate`.
@@ -155,35 +135,47 @@ class OpenAIEngine:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        for server in self.servers:
-            await server.client.close()
+        await self._client.close()
 
     async def _answer(self, request: Request) -> Completion:
-        """Ask the request's own server, and the others if that cannot be reached."""
+        """One whole answer; `max_retries` is the budget of the client's retries and ours together."""
         arrived = time.perf_counter()
         loop = asyncio.get_running_loop()
         session, messages = await loop.run_in_executor(self._encoders, self._prepare, request)
         body = self._body(request, session, messages)
-        home = int(session, 16) % len(self.servers)
-        servers = [*self.servers[home:], *self.servers[:home]]
-        reasons = []
-        for server in sorted(servers, key=lambda server: server.avoid_until > time.monotonic()):
-            if server.down:  # one request finds out whether it is back
-                server.avoid_until = time.monotonic() + AVOID_S
+        left = self.max_retries
+        while True:
+            if not self.logprobs:
+                body.pop("logprobs", None)
             try:
-                completion = await self._ask(server, body, arrived)
-            except _Unreachable as error:
-                reasons.append(str(error))
-                self._mark_down(server, str(error))
-            else:
-                server.down, server.avoid_until = False, 0.0
-                return completion
-        raise EngineError("; ".join(reasons))
+                raw = await self._client.with_options(max_retries=left).chat.completions.with_raw_response.create(
+                    **body
+                )
+            except openai.APIConnectionError as error:
+                raise EngineError(f"{self.base_url} cannot be reached: {_cause(error)}") from None
+            except openai.APIStatusError as error:
+                if "logprobs" in body and error.status_code in (400, 422) and "logprob" in _message(error).lower():
+                    if self.logprobs:
+                        log.warning("mai: %s refuses logprobs: answers have none", self.base_url)
+                    self.logprobs = False
+                    continue
+                raise EngineError(_refusal(self.base_url, error)) from None
+            left -= raw.retries_taken
+            try:
+                return await self._read(raw.parse(), arrived)
+            except openai.APIError as error:
+                if _is_final(error):
+                    self._fail(_message(error))
+                reason = _cause(error) if isinstance(error, openai.APIConnectionError) else _message(error)
+            except (Broken, ValueError) as error:  # ValueError: an event that is no JSON or no UTF-8
+                reason = one_line(error) if isinstance(error, Broken) else f"not JSON: {one_line(error)}"
+            if left <= 0:
+                self._fail(f"the answer is broken: {reason}; given up after {self.max_retries + 1} tries")
+            left -= 1
+            await asyncio.sleep(_backoff(self.max_retries - left))
 
-    def _mark_down(self, server: _Server, reason: str) -> None:
-        if not server.down and len(self.servers) > 1:
-            log.warning("mai: %s; its requests go to the other servers of %s", reason, self.model)
-        server.down, server.avoid_until = True, time.monotonic() + AVOID_S
+    def _fail(self, reason: str) -> NoReturn:
+        raise EngineError(f"{self.base_url}: {reason}") from None
 
     def _prepare(self, request: Request) -> tuple[str, list[dict[str, Any]]]:
         """In a thread: encodes images.  Returns what requests on the same image have in common, and the messages."""
@@ -196,49 +188,9 @@ class OpenAIEngine:
         digest = hashlib.sha256(key.encode("utf-8", "replace"))  # the same in every process, unlike hash()
         return digest.hexdigest()[:16], messages
 
-    async def _ask(self, server: _Server, body: dict[str, Any], arrived: float) -> Completion:
-        """One whole answer from a server; `max_retries` is the budget of the client's retries and ours together.
-
-        Raises:
-            _Unreachable: there is no connection, or a gateway says so.
-            EngineError: no whole answer.
-        """
-        left = self.max_retries
-        while True:
-            if not self.logprobs:
-                body.pop("logprobs", None)
-            try:
-                raw = await server.client.with_options(max_retries=left).chat.completions.with_raw_response.create(
-                    **body
-                )
-            except openai.APIConnectionError as error:
-                raise _Unreachable(f"{server.url} cannot be reached: {_cause(error)}") from None
-            except openai.APIStatusError as error:
-                if "logprobs" in body and error.status_code in (400, 422) and "logprob" in _message(error).lower():
-                    if self.logprobs:
-                        log.warning("mai: %s refuses logprobs: answers have none", server.url)
-                    self.logprobs = False
-                    continue
-                if error.status_code in (502, 503, 504):
-                    raise _Unreachable(_refusal(server.url, error)) from None
-                raise EngineError(_refusal(server.url, error)) from None
-            left -= raw.retries_taken
-            try:
-                return await self._read(server, raw.parse(), arrived)
-            except openai.APIError as error:
-                if _is_final(error):
-                    _fail(server.url, _message(error))
-                reason = _cause(error) if isinstance(error, openai.APIConnectionError) else _message(error)
-            except (Broken, ValueError) as error:  # ValueError: an event that is no JSON or no UTF-8
-                reason = one_line(error) if isinstance(error, Broken) else f"not JSON: {one_line(error)}"
-            if left <= 0:
-                _fail(server.url, f"the answer is broken: {reason}; given up after {self.max_retries + 1} tries")
-            left -= 1
-            await asyncio.sleep(_backoff(self.max_retries - left))
-
     def _body(self, request: Request, session: str, messages: list[dict[str, Any]]) -> dict[str, Any]:
         # Reasoning is long and nobody reads its log-probability.
-        wanted = self.logprobs and request.stage in ("", "S", "final")
+        wanted = self.logprobs and request.logprob
         return {
             "model": self.model,
             "messages": messages,
@@ -251,7 +203,7 @@ class OpenAIEngine:
             "extra_headers": {"X-Session-ID": session},
         }
 
-    async def _read(self, server: _Server, stream: openai.AsyncStream[Any], arrived: float) -> Completion:
+    async def _read(self, stream: openai.AsyncStream[Any], arrived: float) -> Completion:
         """The completion that a stream makes, if it is whole.
 
         Raises:
@@ -271,23 +223,20 @@ class OpenAIEngine:
         if reply.finish_reason is None:
             raise Broken(reply.what_is_missing(stream.response.headers.get("content-type", "no content type")))
         if reply.finish_reason not in get_args(FinishReason):
-            _fail(
-                server.url,
+            self._fail(
                 f"the answer ended with finish_reason {one_line(reply.finish_reason)!r}, not stop or length",
             )
         if not reply.counted:
             # From a server that counts, an answer without a count has lost its end.
-            if server.counts_tokens:
+            if self._counts_tokens:
                 raise Broken("it ended before the token counts")
-            _fail(server.url, "no token counts (usage) with the answer: it must support stream_options.include_usage")
-        server.counts_tokens = True
+            self._fail("no token counts (usage) with the answer: it must support stream_options.include_usage")
+        self._counts_tokens = True
         if reply.reasoned and not reply.text:
-            _fail(
-                server.url, "reasoning and no answer: start the server without a reasoning parser, which takes it away"
-            )
-        if reply.model not in (None, self.model) and not self._other_name_said:
-            self._other_name_said = True
-            log.warning("mai: %s was asked for %s and answers as %s", server.url, self.model, one_line(reply.model))
+            self._fail("reasoning and no answer: start the server without a reasoning parser, which removes it")
+        if reply.model not in (None, self.model) and not self._warned_of_name:
+            self._warned_of_name = True
+            log.warning("mai: %s was asked for %s and answers as %s", self.base_url, self.model, one_line(reply.model))
         reason: Literal["stop", "length"] = "length" if reply.finish_reason == "length" else "stop"
         return Completion(
             text=reply.text,
@@ -371,10 +320,6 @@ def _is_final(error: openai.APIError) -> bool:
     return code.startswith("4") and len(code) == 3 and code not in ("408", "409", "429")
 
 
-def _fail(url: str, reason: str) -> NoReturn:
-    raise EngineError(f"{url}: {reason}") from None
-
-
 def _refusal(url: str, error: openai.APIStatusError) -> str:
     if error.status_code in (401, 403):
         said = f"{url} refuses the API key ({error.status_code}: {_message(error)})"
@@ -390,7 +335,7 @@ def _message(error: openai.APIError) -> str:
 
 
 def _cause(error: openai.APIConnectionError) -> str:
-    """Why there is no connection: the client keeps that in the cause."""
+    """Why there is no connection: the client has it in the cause."""
     if isinstance(error, openai.APITimeoutError):
         return "it timed out"
     return one_line(error.__cause__ or error)

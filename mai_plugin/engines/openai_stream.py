@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from mai_plugin.core import text
+
 
 class Broken(Exception):
     """An answer that did not arrive whole: worth another try."""
@@ -71,9 +73,8 @@ class Reply:
 
 
 def one_line(said: object) -> str:
-    """A text from outside, fit for an error: one line, not too long, and without the key should a server repeat it."""
-    text = str(said) or type(said).__name__
+    """As `core.text.one_line`, not too long, and without the key should a server repeat it."""
+    line = text.one_line(said)
     if os.environ.get("OPENAI_API_KEY", "").strip():
-        text = text.replace(os.environ["OPENAI_API_KEY"].strip(), "***")
-    text = " ".join(text.split())
-    return text if len(text) <= 400 else f"{text[:400]} ..."
+        line = line.replace(os.environ["OPENAI_API_KEY"].strip(), "***")
+    return line if len(line) <= 400 else f"{line[:400]} ..."

@@ -1,49 +1,40 @@
-"""The addresses of servers, as a user types them."""
+"""The address of a server, as a user types it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
 _EXAMPLE = "http://localhost:8000/v1"
 
 
-def parse_base_urls(value: Any, name: str = "base_url") -> tuple[str, ...]:
-    """One or several base URLs, checked.
+def parse_base_url(value: Any, name: str = "base_url") -> str:
+    """A base URL, checked.
 
     Args:
-        value: a list, or a text with `,` or `;` between the URLs, in brackets or quotes or not.  lmms-eval splits
-            `--model_args` at commas that stand free, so that `;`, brackets or quotes are for its command line.
+        value: as typed.
         name: what the argument is called, for errors.
 
     Returns:
-        The URLs, without a slash at the end.  One without a path gets `/v1`, where such servers have their API.
+        The URL without a slash at the end; `/v1`, where such servers have their API, is added to one without a path.
 
     Raises:
-        ValueError: none is given, or one is no URL, or it holds a password or a key, which is not repeated.
+        ValueError: it is no URL, or several, or it holds a password or a key, which is not repeated.
     """
-    if isinstance(value, str):
-        text = value.strip().strip("\"'")
-        if text.startswith("[") and text.endswith("]"):
-            text = text[1:-1]
-        value = text.replace(";", ",").split(",")
-    if not isinstance(value, Iterable) or isinstance(value, dict) or not all(isinstance(url, str) for url in value):
-        raise ValueError(f"argument {name} must be a URL such as {_EXAMPLE}, or several")
-    urls = [url.strip().strip("\"'").rstrip("/") for url in value]
-    urls = [_checked(url, name) for url in urls if url]
-    if not urls:
-        raise ValueError(f"argument {name} is empty: give a URL such as {_EXAMPLE}, or several")
-    if len(set(urls)) < len(urls):
-        raise ValueError(f"argument {name} names {max(urls, key=urls.count)} twice")
-    return tuple(urls)
-
-
-def _checked(url: str, name: str) -> str:
-    if "@" in url or "?" in url or "#" in url:  # where passwords and keys stand: the value is not repeated
+    if not isinstance(value, str):
+        raise ValueError(f"argument {name} must be one URL such as {_EXAMPLE}")
+    url = value.strip().strip("\"'").rstrip("/")
+    if not url:
+        raise ValueError(f"argument {name} is empty: give a URL such as {_EXAMPLE}")
+    if "@" in url or "?" in url or "#" in url:  # these may hold passwords and keys: the value is not repeated
         raise ValueError(
-            f"argument {name} holds a password, a query or a fragment: give plain URLs such as {_EXAMPLE}, "
+            f"argument {name} holds a password, a query or a fragment: give a plain URL such as {_EXAMPLE}, "
             "and the key as OPENAI_API_KEY in the environment"
+        )
+    if "," in url or ";" in url:
+        raise ValueError(
+            f"argument {name}: {url!r} holds several URLs; one is accepted: that of a router such as vllm-router or "
+            "LiteLLM in front of the servers"
         )
     try:
         parts = urlsplit(url)

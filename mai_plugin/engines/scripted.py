@@ -1,6 +1,6 @@
 """An engine that answers from a script: for tests, replays and benchmarks of everything around a model.
 
-A script is a JSON file, question id to stage to answer; `*` stands for any question or any stage:
+A script is a JSON file, question id to stage to answer; `*` means any question or any stage:
 
     {"chartqa/0": {"S": "7", "R": "red 7.\\nAnswer: 7", "final": "7"},
      "chartqa/1": {"S": {"text": "8", "output_tokens": 2, "ttft_s": 0.05, "e2e_s": 0.2}},
@@ -14,6 +14,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,15 @@ class ScriptedEngine:
         self.script = script
         self.latency_s = latency_s
         self.requests: deque[Request] = deque(maxlen=16)
-        """The latest requests, for tests to look at; all of them would keep all images in memory."""
+        """The latest requests, for tests to look at; all of them would hold all images in memory."""
+
+    by_question = True
+    """It answers by question and stage, whatever the messages are."""
+
+    @property
+    def identity(self) -> str:
+        """Its script's digest: equal scripts are the same model."""
+        return f"script:{sha256(json.dumps(self.script, sort_keys=True).encode()).hexdigest()[:16]}"
 
     async def generate(self, request: Request) -> Completion:
         """The scripted answer.  Tokens that the script does not count are counted as words."""

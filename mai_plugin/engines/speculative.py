@@ -13,6 +13,7 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 
+from mai_plugin.core.text import common_length
 from mai_plugin.engines.checkpoint import load_model
 
 _LOADING = ("device", "dtype", "attn_implementation", "revision", "trust_remote_code")
@@ -88,7 +89,7 @@ class Assistant:
             tokens,
             clock.first_token_s,
             sum(len(draft) for _, draft in drafts),
-            sum(_common(draft, tokens[start - prompt :]) for start, draft in drafts),
+            sum(common_length(draft, tokens[start - prompt :]) for start, draft in drafts),
         )
 
 
@@ -165,13 +166,6 @@ class _Clock(BaseStreamer):  # type: ignore[misc]
 
     def end(self) -> None:
         pass
-
-
-def _common(draft: list[int], written: list[int]) -> int:
-    """How many tokens two lists begin with alike."""
-    return next(
-        (n for n, (a, b) in enumerate(zip(draft, written, strict=False)) if a != b), min(len(draft), len(written))
-    )
 
 
 def _text_or_own(config: Any, key: str) -> Any:

@@ -55,7 +55,8 @@ class TransformersEngine:
         revision, trust_remote_code: as in `from_pretrained`.
         assistant_model: a small model that drafts for this one, see `speculative`; then `batch_size` is 1.
         assistant_args: its `device`, `dtype` and the like, where they are others than this model's.
-        only_selects: load the first layers only, as many as such a selection needs; nothing can be generated.
+        first_layers: load no more layers than a selection by this one needs (its number, or its share of the depth);
+            nothing can be generated.
 
     Raises:
         ValueError: the model cannot be loaded, or an argument does not fit it.
@@ -76,14 +77,10 @@ class TransformersEngine:
         trust_remote_code: bool = False,
         assistant_model: str | None = None,
         assistant_args: Mapping[str, Any] | None = None,
-        only_selects: Sparse | None = None,
+        first_layers: int | float | None = None,
     ) -> None:
-        counts = {
-            "batch_size": batch_size,
-            "num_threads": num_threads,
-            "min_pixels": min_pixels,
-            "max_pixels": max_pixels,
-        }
+        counts = {"batch_size": batch_size, "num_threads": num_threads}
+        counts |= {"min_pixels": min_pixels, "max_pixels": max_pixels}
         for key, count in counts.items():
             if count is not None and (not isinstance(count, int) or count < 1):
                 raise ValueError(f"{key} {count!r} must be a whole number, at least 1")
@@ -99,16 +96,16 @@ class TransformersEngine:
             device=self.device,
             dtype=dtype,
             attn_implementation=attn_implementation,
-            first_layers=(lambda depth: only_selects.layer_of(depth) + 1) if only_selects else None,
+            first_layers=None if first_layers is None else lambda depth: Sparse(first_layers).layer_of(depth) + 1,
             **source,
         )
         self.depth = checkpoint.read_depth(model, **source)
-        self.only_selects = only_selects
+        self.only_selects = first_layers is not None
         self.tokenizer = self.processor.tokenizer
         checkpoint.limit_pixels(self.processor, min_pixels, max_pixels)
         self.context = int(self.model.config.get_text_config().max_position_embeddings)
         self.assistant: Assistant | None = None
-        if not only_selects:
+        if not self.only_selects:
             self.end_tokens, self.pad_token = checkpoint.decode_greedily(self.model, self.tokenizer)
             if assistant_model:
                 self.assistant = Assistant(
@@ -127,7 +124,7 @@ class TransformersEngine:
         if self._closed.is_set():
             raise EngineError(f"the engine of {self.name} is closed")
         if self.only_selects and not request.sparse:
-            raise EngineError(f"of {self.name} only the first layers are loaded: it selects, and cannot write")
+            raise EngineError(f"of {self.name} only the first layers are loaded: it can select but not generate")
         loop = asyncio.get_running_loop()
         arrived = time.perf_counter()
         self._preparing += 1
@@ -151,7 +148,7 @@ class TransformersEngine:
         """Refuse a selection that this model cannot make, before questions have been answered up to it.
 
         Raises:
-            ValueError: the layer does not exist, or the model's layers are not to be had.
+            ValueError: the layer does not exist, or the model's layers are not accessible.
         """
         sparse.layer_of(self.depth)
         decoder_layers(self.model)
@@ -193,11 +190,11 @@ class TransformersEngine:
         self._waiting.clear()
 
     def _next_batch(self) -> list[_Job]:
-        """The oldest waiting request and others of its stage: short answers do not wait behind reasoning."""
+        """The oldest waiting request and others of its lane: short answers do not wait behind reasoning."""
         if not self._waiting:
             return []
-        stage = self._waiting[0].request.stage
-        batch = [job for job in self._waiting if job.request.stage == stage][: self.batch_size]
+        lane = self._waiting[0].request.lane
+        batch = [job for job in self._waiting if job.request.lane == lane][: self.batch_size]
         for job in batch:
             self._waiting.remove(job)
         return batch
@@ -327,7 +324,7 @@ class TransformersEngine:
 
 
 class _Watch(StoppingCriteria):  # type: ignore[misc]
-    """Looks at a batch after every token: hands over the rows that have ended, and stops those at their limit."""
+    """Looks at a batch after every token: returns the rows that have ended, and stops those at their limit."""
 
     def __init__(
         self, engine: TransformersEngine, batch: Sequence[_Job], loop: asyncio.AbstractEventLoop, prompt: int

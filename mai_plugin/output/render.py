@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ TABLE_WIDTH, NOTE_WIDTH = 400, 150
 """Characters in a line where the output is no terminal: tables are as wide as they need to be."""
 
 
-def to_terminal(tables: list[Table], console: Console | None = None) -> None:
-    """Print tables with their notes."""
+def to_terminal(tables: Sequence[Table], console: Console | None = None, width: int = TABLE_WIDTH) -> None:
+    """Print tables with their notes, at most `width` characters wide where the output is no terminal."""
     console = console or Console(highlight=False)
     if not console.is_terminal:
-        console.width = TABLE_WIDTH
+        console.width = width
     for table in tables:
         console.print(Text(table.title, style="bold"))
         shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -37,7 +38,7 @@ def to_terminal(tables: list[Table], console: Console | None = None) -> None:
         console.print()
 
 
-def to_markdown(tables: list[Table]) -> str:
+def to_markdown(tables: Sequence[Table]) -> str:
     """Tables as Markdown, a heading each."""
     return "\n".join(f"## {table.title}\n\n{markdown_table(table)}\n" for table in tables)
 
@@ -54,7 +55,7 @@ def markdown_table(table: Table) -> str:
     return f"{grid}\n{notes}" if notes else grid
 
 
-def to_csv(tables: list[Table], path: Path) -> None:
+def to_csv(tables: Sequence[Table], path: Path) -> None:
     """A file per table in a folder; or, if the path ends in .csv, the first table (the overview) as that file."""
     if path.suffix == ".csv":
         path.parent.mkdir(parents=True, exist_ok=True)

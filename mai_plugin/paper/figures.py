@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from mai_plugin.core.text import last_part
+
 _DATA = Path(__file__).parent
 SOURCE = "arXiv 2604.04929"
 
@@ -31,7 +33,7 @@ def reported() -> dict[str, Any]:
 def model_size(name: str) -> tuple[str, str] | None:
     """Family and size that a model's name states, such as `("Qwen3-VL", "8B")`; None if it states none."""
     for family, pattern in _FAMILIES.items():
-        found = re.search(pattern + r"-(\d+B)(?![a-z0-9])", name.rstrip("/").rpartition("/")[2], re.IGNORECASE)
+        found = re.search(pattern + r"-(\d+B)(?![a-z0-9])", last_part(name), re.IGNORECASE)
         if found:
             return family, found.group(1).upper()
     return None

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mai_plugin.core.strategies import Agree
+from mai_plugin.core.agreement import Agree
+from mai_plugin.core.ways import Way
 from mai_plugin.harness.benchmarks import find_task
 from mai_plugin.harness.scores import score
 from mai_plugin.output.render import to_terminal
 from mai_plugin.output.table import COUNT, TOKENS, Cell, Column, Table
 from mai_plugin.replay.latency import Latency, measured_latency, paper_latency
-from mai_plugin.replay.policies import gates
+from mai_plugin.replay.policies import Policy, gates
 from mai_plugin.replay.policies import policies as every_policy
-from mai_plugin.replay.replay import Cost, Replay, Replayed, choose, halves
-from mai_plugin.replay.stored_calls import Pair, find_pair, gather, read_kinds
+from mai_plugin.replay.replay import LOGPROB, SCORED, Cost, Replay, Replayed, choose, halves
+from mai_plugin.replay.stored_calls import Models, find_models, gather
 from mai_plugin.report.command import latest
 from mai_plugin.report.measures import toy
 from mai_plugin.run.stored import Run, load_runs
-from mai_plugin.settings import agreement
+from mai_plugin.settings import load_agreement, strategy_spec
 
 Scorer = Callable[[Run], Run]
 """Sets the scores of a run's samples (`Sample.score`) from what a harness wrote."""
@@ -38,6 +40,7 @@ class TaskReplay:
         n_reported: questions of the half that thresholds were not chosen on.
         reported: gates at their chosen threshold, and other policies, on that half.
         curves: gate -> result per threshold, on that half.
+        by_name: the policies themselves.
     """
 
     task: str
@@ -46,13 +49,14 @@ class TaskReplay:
     n_reported: int
     reported: tuple[Replayed, ...]
     curves: Mapping[str, tuple[Replayed, ...]]
+    by_name: Mapping[str, Policy] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
 class StoreReplay:
-    """A replay of a store: the pair, how time was modelled, remarks, and its tasks."""
+    """A replay of a store: the models, how time was modelled, remarks, and its tasks."""
 
-    pair: Pair
+    models: Models
     cost: Cost
     remarks: tuple[str, ...]
     tasks: tuple[TaskReplay, ...]
@@ -63,8 +67,9 @@ def replay_store(
     path: Path,
     *,
     runs: Sequence[str] = (),
-    small: str | None = None,
-    large: str | None = None,
+    models: Mapping[str, str] | None = None,
+    strategy: str | None = None,
+    strategy_args: Mapping[str, Any] | None = None,
     results: Sequence[Path] = (),
     scorer: Scorer | None = None,
     latency: str = "measured",
@@ -78,7 +83,9 @@ def replay_store(
     Args:
         path: the store's file or folder.
         runs: names or ids of the runs whose calls may be used; all by default.
-        small, large: the pair, where the store has several.
+        models: role (`small`, `large`) to model, where the store has several pairs.
+        strategy: one of one's own, or a built-in one, to replay beside the policies; its roles name the models.
+        strategy_args: its arguments.
         results: folders that lmms-eval wrote to; by default those that the runs remember.
         scorer: joins the scores of another harness instead.
         latency: `measured` (least squares over the stored calls) or `paper` (its table 4).
@@ -92,33 +99,52 @@ def replay_store(
             or scores that do not fit a run.
     """
     if latency not in ("measured", "paper"):
-        raise ValueError(f"--latency {latency}: it may be measured or paper")
+        raise ValueError(f"--latency {latency}: expected measured or paper")
     if overhead_s and latency == "measured":
         raise ValueError("--overhead goes with --latency paper: measured times have what there is already")
     if not math.isfinite(overhead_s):
         raise ValueError(f"--overhead {overhead_s}: it must be a number of seconds")
-    if small is not None and small == large:
-        raise ValueError(f"--small and --large are both {small!r}: a pair has two models")
-    rules = {name: agreement(name) for name in agreements}
+    named = dict(models or {})
+    if "small" in named and named["small"] == named.get("large"):
+        raise ValueError(f"--small and --large are both {named['small']!r}: a pair has two models")
+    rules = {name: load_agreement(name, f"--agreement {name}") for name in agreements}
+    spec = strategy_spec(strategy) if strategy else None
+    given = spec.read(strategy_args or {}) if spec else {}
     loaded = load_runs(path, runs)
-    pair = find_pair(loaded, small, large)
-    useful = [run for run in loaded if pair.roles(run)]
+    found = find_models(loaded, spec.required_roles if spec else ("small", "large"), named)
+    useful = [run for run in loaded if found.roles(run)]
     scored, unscored = ([scorer(run) for run in useful], []) if scorer else _scored(useful, results)
-    stored, remarks = gather(scored, pair, read_kinds(path, useful))
-    if not stored:
-        raise ValueError(f"{path} holds no answered question of {pair.names['small']} and {pair.names['large']}")
+    evidence = gather(path, scored, found)
+    if not evidence.questions:
+        raise ValueError(f"{path} has no answered question of {' and '.join(found.names.values())}")
     fits: dict[str, Latency]
     if latency == "paper":
-        fits = paper_latency(pair.names, overhead_s)
+        fits = paper_latency(found.names, overhead_s)
     else:
-        fits = measured_latency(call for question in stored for call in question.calls.values())
+        fits = measured_latency(
+            (role, done) for stored in evidence.questions for (role, _), done in stored.calls.items()
+        )
     cost = Cost(fits, parallel)
+
+    def own(replay: Replay) -> list[Policy]:
+        if spec is None:
+            return []
+        what = (spec.run.__doc__ or "").strip().partition("\n")[0] or "your strategy"
+        bound = partial(spec.run, **{role: replay.agents[role] for role in spec.required_roles}, **given)
+        return [Policy(spec.name, what, bound, Way.of(spec.name, given), tuple(found.names))]
+
     tasks = tuple(
-        _task(task, Replay([question for question in stored if question.task == task], cost), rules, seed)
-        for task in dict.fromkeys(question.task for question in stored)
+        _task(
+            task,
+            Replay(evidence, [stored for stored in evidence.questions if stored.task == task], cost),
+            own,
+            rules,
+            seed,
+        )
+        for task in dict.fromkeys(stored.task for stored in evidence.questions)
     )
     toys = dict.fromkeys(f"TOY SCORES: {why}" for run in useful if (why := toy(run)))
-    return StoreReplay(pair, cost, (*toys, *unscored, *remarks), tasks, seed)
+    return StoreReplay(found, cost, (*toys, *unscored, *evidence.remarks), tasks, seed)
 
 
 def _scored(runs: Sequence[Run], results: Sequence[Path]) -> tuple[list[Run], list[str]]:
@@ -143,20 +169,23 @@ def _scored(runs: Sequence[Run], results: Sequence[Path]) -> tuple[list[Run], li
     return scored, remarks
 
 
-def _task(task: str, replay: Replay, rules: Mapping[str, Agree], seed: int) -> TaskReplay:
-    policies = every_policy(replay.small, replay.large, rules)
-    results = [*map(replay.run, policies), replay.oracle()]
+def _task(
+    task: str, replay: Replay, own: Callable[[Replay], list[Policy]], rules: Mapping[str, Agree], seed: int
+) -> TaskReplay:
+    is_pair = {"small", "large"} <= replay.agents.keys()
+    policies = [*(every_policy(replay.agents, rules) if is_pair else []), *own(replay)]
+    results = [*map(replay.run, policies), *([replay.oracle()] if is_pair else [])]
     choosing, reporting = halves(replay.questions, seed)
-    mai = next(policy for policy in policies if policy.name == "MAI")
-    target = replay.run(mai, choosing).score
+    mai = next((policy for policy in policies if policy.name == "MAI"), None)
+    target = replay.run(mai, choosing).score if mai else None
     gated: list[Replayed] = []
     curves: dict[str, tuple[Replayed, ...]] = {}
-    for gate in gates(replay.small, replay.large):
+    for gate in gates(replay.agents) if is_pair else ():
         swept = replay.sweep(gate, choosing)
         chosen = choose(swept, target)
         if chosen is None or chosen.threshold is None:
             unscored = min(result.n - result.scored for result in swept)
-            gated.append(replace(swept[0], missing=swept[0].missing or {("any", "scored answer"): unscored}))
+            gated.append(replace(swept[0], missing=swept[0].missing or {("any", SCORED): unscored}))
             continue
         thresholds = [result.threshold for result in swept if result.threshold is not None]
         curves[gate.name] = tuple(replay.sweep(gate, reporting, thresholds))
@@ -165,7 +194,8 @@ def _task(task: str, replay: Replay, rules: Mapping[str, Agree], seed: int) -> T
     reported = (*gated, *(replay.run(policy, reporting) for policy in beside))
     if curves:
         reported = (*reported, replay.oracle(reporting))
-    return TaskReplay(task, len(replay.questions), tuple(results), len(reporting), reported, curves)
+    by_name = {policy.name: policy for policy in policies}
+    return TaskReplay(task, len(replay.questions), tuple(results), len(reporting), reported, curves, by_name)
 
 
 _COLUMNS = (
@@ -196,7 +226,7 @@ def _rows(results: Sequence[Replayed]) -> tuple[tuple[Cell, ...], ...]:
         (
             row.policy + ("" if row.threshold is None else f" at {row.threshold:.3g}"),
             _score(row),
-            *(row.usage[role].output_tokens for role in ("small", "large")),
+            *(row.usage[role].output_tokens if role in row.usage else None for role in ("small", "large")),
             sum(usage.calls for usage in row.usage.values()),
             row.seconds,
             row.escalated,
@@ -220,14 +250,15 @@ def _score(row: Replayed) -> str:
 
 def notes(replayed: StoreReplay) -> list[str]:
     """What a reader must know to read the tables: one line each."""
-    pair, cost = replayed.pair, replayed.cost
+    models, cost = replayed.models, replayed.cost
     fits = "; ".join(
         f"{role} {1000 * fit.fixed_s:.1f} + {1000 * fit.per_token_s:.3f} n ms ({fit.source}, R2 {fit.r2:.2f})"
         for role, fit in cost.latency.items()
     )
     order = "at the same time, the slower one counts" if cost.parallel else "one after the other"
     lines = [
-        f"small is {pair.names['small']}, large is {pair.names['large']}; scores are means over questions, in points",
+        f"{', '.join(f'{role} is {name}' for role, name in models.names.items())}; scores are means over questions, in "
+        "points",
         f"modelled time: sum over calls of a + b n, n output tokens: {fits}; short answers of a cascade {order}",
         *replayed.remarks,
     ]
@@ -246,11 +277,11 @@ def notes(replayed: StoreReplay) -> list[str]:
             )
         for row in (*task.policies, *task.reported):
             if row.missing:
-                lines.append(f"{task.task}: {row.policy} is not shown: {_missing(row, pair)}")
-            elif row.scored and row.score is None and row in task.policies:
+                lines.append(f"{task.task}: {row.policy} is not shown: {_missing(row, models, task.by_name)}")
+            elif row.scored and row.score is None and row in task.policies and row.policy in task.by_name:
                 lines.append(
                     f"{task.task}: {row.n - row.scored:,} of {row.n:,} answers of {row.policy} were scored by no run: "
-                    f"{_scoring_run(row.policy, pair)}"
+                    f"{_scoring_run(task.by_name[row.policy], models)}"
                 )
     return lines
 
@@ -258,46 +289,42 @@ def notes(replayed: StoreReplay) -> list[str]:
 _AS_BEFORE = "(tasks, --limit and settings as in the other runs, so that calls are reused)"
 
 
-def _missing(row: Replayed, pair: Pair) -> str:
+def _missing(row: Replayed, models: Models, policies: Mapping[str, Policy]) -> str:
     parts = []
     for (role, step), count in row.missing.items():
-        if step == "scored answer":
+        if step == SCORED:
             parts.append(f"no scored answer to {count:,} questions")
-        elif step.startswith("log-prob"):
+        elif step == LOGPROB:
             parts.append(f"the engine gave no log-probability for {count:,} short answers of the {role} model")
+        elif (way := Way.parse(step)).is_named or role not in ("small", "large"):
+            parts.append(f"{count:,} calls ({step} of the {role} model) were never made: run the strategy itself")
         else:
+            policy = policies.get(row.policy)
             # A two-stage run makes both of its calls.
-            whole = row.policy.partition("-")[2] if row.policy == f"{role}-{step}-S2" else step
-            parts.append(
-                f"{count:,} calls were never made: {_making_run(role, whole, pair)} (and the other runs' settings)"
-            )
+            whole = policy.way if policy and policy.roles == (role,) and policy.way.reasoning == way else way
+            command = _command(role, whole, models)
+            parts.append(f"{count:,} calls were never made: {command} (and the other runs' settings)")
     return "; ".join(parts)
 
 
-def _making_run(role: str, step: str, pair: Pair) -> str:
-    """The run that makes the calls of a step."""
-    if step.startswith("transfer-"):
-        models = f"small={pair.names['small']},large={pair.names['large']}"
-        return f"lmms-eval --model mai_transfer --model_args {models},prompt={step.removeprefix('transfer-')}"
-    two_stage = ",two_stage=true" if step.endswith("-S2") else ""
-    prompt = step.removesuffix("-S2")
-    return f"lmms-eval --model mai_single --model_args model={pair.names[role]},prompt={prompt}{two_stage}"
+def _command(role: str, way: Way, models: Models) -> str:
+    """The run that makes the calls of a way."""
+    if way.strategy == "single":
+        return way.command({"model": models.names[role]})
+    return way.command({role: models.names[role] for role in ("small", "large")})
 
 
-def _scoring_run(policy: str, pair: Pair) -> str:
+def _scoring_run(policy: Policy, models: Models) -> str:
     """The run whose harness scores the answers of a policy."""
-    if policy.partition("-")[0] in ("small", "large"):
-        role, _, step = policy.partition("-")
-        return f"run {_making_run(role, step, pair)} with --log_samples {_AS_BEFORE}"
-    if policy == "transfer":
-        return f"run {_making_run('large', 'transfer-R', pair)} with --log_samples {_AS_BEFORE}"
+    if len(policy.roles) == 1 or policy.way.strategy == "transfer":
+        return f"run {_command(policy.roles[-1], policy.way, models)} with --log_samples {_AS_BEFORE}"
     return f"runs of MAI, large-S and transfer with --log_samples {_AS_BEFORE} score them"
 
 
 def as_json(replayed: StoreReplay) -> dict[str, Any]:
     """Everything, ready for a plot of score against cost."""
     return {
-        "pair": dict(replayed.pair.names),
+        "pair": dict(replayed.models.names),
         "latency": {
             role: {"fixed_s": fit.fixed_s, "per_token_s": fit.per_token_s, "r2": fit.r2, "source": fit.source}
             for role, fit in replayed.cost.latency.items()
@@ -322,7 +349,7 @@ def as_json(replayed: StoreReplay) -> dict[str, Any]:
 def _row(row: Replayed) -> dict[str, Any]:
     base: dict[str, Any] = {"policy": row.policy, "what": row.what}
     if row.missing:
-        return {**base, "missing": {" ".join(step): count for step, count in row.missing.items()}}
+        return {**base, "missing": {f"{role} {step}": count for (role, step), count in row.missing.items()}}
     low, high = row.bounds
     threshold = row.threshold
     return {

@@ -10,13 +10,13 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mai_plugin.core.records import Call
+from mai_plugin.core.records import Completion, in_order
 from mai_plugin.paper.figures import model_size, paper
 
 PAPER_COLUMN = "256/128"
 """Table 4's first column (image side / input tokens): what `paper_latency` is fitted to."""
 PAPER_SIZES = {"small": "2B", "large": "8B"}
-"""The paper's main pair: stands in for a model whose name states no size of table 4."""
+"""The paper's main pair: used for a model whose name states no size of table 4."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Latency:
         fixed_s: seconds of a call that writes nothing: reading the prompt, and waiting where that was measured.
         per_token_s: seconds per output token.
         source: where the two figures come from.
-        r2: share of the times' variance that the line explains: near 0 where they hang on other things than length.
+        r2: share of the times' variance that the line explains: near 0 where other factors dominate.
     """
 
     fixed_s: float
@@ -59,24 +59,26 @@ def fit(output_tokens: Sequence[float], seconds: Sequence[float], source: str) -
     return Latency(intercept, slope, source, 1 - misses / spread)
 
 
-def measured_latency(calls: Iterable[Call]) -> dict[str, Latency]:
+def measured_latency(calls: Iterable[tuple[str, Completion]]) -> dict[str, Latency]:
     """A fit per role from calls as they were measured, each stored call counted once.
 
     The end-to-end time of a call that waited in a batch counts its waiting: the fit is that of the load it ran under.
 
+    Args:
+        calls: role and what came of it.
+
     Raises:
         ValueError: a role's calls allow no fit.
     """
-    kept: dict[str, dict[int | None, Call]] = {"small": {}, "large": {}}
-    for number, call in enumerate(calls):
-        done = call.completion
-        kept[call.role][-number if done.call_id is None else done.call_id] = call
+    by_role: dict[str, dict[int | None, Completion]] = {}
+    for number, (role, done) in enumerate(calls):
+        by_role.setdefault(role, {})[-number if done.call_id is None else done.call_id] = done
     fits = {}
-    for role, by_id in kept.items():
-        tokens = [call.completion.output_tokens for call in by_id.values()]
-        seconds = [call.completion.e2e_s for call in by_id.values()]
+    for role in in_order(by_role):
+        made = by_role[role].values()
+        tokens, seconds = [done.output_tokens for done in made], [done.e2e_s for done in made]
         try:
-            fits[role] = fit(tokens, seconds, f"{len(by_id):,} measured calls")
+            fits[role] = fit(tokens, seconds, f"{len(made):,} measured calls")
         except ValueError as error:
             raise ValueError(f"{role} model: {error}; use the paper's with --latency paper") from None
     return fits
@@ -93,7 +95,7 @@ def paper_latency(names: Mapping[str, str], overhead_s: float = 0.0) -> dict[str
     for role, name in names.items():
         found = model_size(name)
         stated = found is not None and found[0] == "Qwen3-VL" and found[1] in paper()["table4_decode_ms"]
-        size = found[1] if found and stated else PAPER_SIZES[role]
+        size = found[1] if found and stated else PAPER_SIZES.get(role, "2B")
         column = paper()["table4_decode_ms"][size][PAPER_COLUMN]
         stand_in = "" if stated else f", in place of {name.rstrip('/').rpartition('/')[2]}"
         line = fit(list(column), [ms / 1000 for ms in column.values()], f"the paper's table 4, {size}{stand_in}")

@@ -9,12 +9,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mai_plugin.core.question import Question
-from mai_plugin.core.records import Call, Outcome, Usage, total
-from mai_plugin.core.strategies import AGREE_REASON, TRANSFER, Strategy
+from mai_plugin.core.records import NoConfidence, Outcome, Usage, total
+from mai_plugin.core.strategies import AGREE_REASON, ASK_LARGE, TRANSFER, Strategy
 from mai_plugin.replay.latency import Latency
-from mai_plugin.replay.policies import ASK_LARGE, STOPS, Gate, NotStored, Policy, confidence, stored_pair
-from mai_plugin.replay.stored_calls import Step, Stored
+from mai_plugin.replay.policies import STOPS, Gate, NotStored, Policy, Step, every_answer, stored_agents
+from mai_plugin.replay.stored_calls import Evidence, Stored
+
+SCORED = "scored answer"
+LOGPROB = "log-probability of S"
+"""What a policy may lack beside calls."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +88,20 @@ class Replay:
     """Policies over the stored questions of one task.
 
     Args:
-        questions: of one task, with whatever is stored of them.
+        evidence: what is stored.
+        questions: of one task.
         cost: how calls are turned into time.
+
+    Attributes:
+        agents: role to model, for strategies to be bound to.
     """
 
-    def __init__(self, questions: Iterable[Stored], cost: Cost) -> None:
+    def __init__(self, evidence: Evidence, questions: Iterable[Stored], cost: Cost) -> None:
         self.questions = {stored.id: stored for stored in questions}
         self.cost = cost
-        self.small, self.large = stored_pair(self.questions)
+        self.agents = stored_agents(evidence)
         self._answered: dict[Strategy, dict[str, Outcome | Step]] = {}
+        self._answers: dict[str, Strategy] = {}
 
     def run(self, policy: Policy, ids: Sequence[str] | None = None) -> Replayed:
         """Evaluate a policy on all questions, or on some."""
@@ -126,7 +134,7 @@ class Replay:
         escalated, missing_beyond = self._outcomes(gate.at(math.inf), ids)
         if missing or missing_beyond or not ids:
             return [self._replayed(gate.name, gate.what, {}, missing + missing_beyond)]
-        confident = {id: confidence(self.questions[id].calls[gate.role, "S"]) for id in ids}
+        confident = {id: accepted[id].final.confidence for id in ids}
         if thresholds is None:
             distinct = sorted(set(confident.values()))
             step = max(1, math.ceil(len(distinct) / 100))
@@ -150,15 +158,25 @@ class Replay:
         Its cost is that of the calls which lead to this answer alone, as if one knew beforehand.  No policy over the
         same stored answers can score higher.
         """
+        answers = {name: self._outcomes(strategy, None)[0] for name, strategy in self._every_answer().items()}
         outcomes = {}
         for id in self.questions if ids is None else ids:
-            stored = self.questions[id]
-            ways = [way for way in _ways(stored) if way.answer in stored.scores]
+            scores = self.questions[id].scores
+            ways = [
+                replace(found[id], route=name)
+                for name, found in answers.items()
+                if id in found and found[id].answer in scores
+            ]
             if ways:
-                outcomes[id] = min(ways, key=lambda way: (-stored.scores[way.answer], self.cost.seconds(way)))
+                outcomes[id] = min(ways, key=lambda way: (-scores[way.answer], self.cost.seconds(way)))
         without = len(self.questions if ids is None else ids) - len(outcomes)
-        missing: Counter[Step] = Counter({("any", "scored answer"): without} if without else {})
+        missing: Counter[Step] = Counter({("any", SCORED): without} if without else {})
         return self._replayed("oracle", "best stored answer at the least time", outcomes, missing)
+
+    def _every_answer(self) -> dict[str, Strategy]:
+        if not self._answers:
+            self._answers.update(every_answer(self.agents))
+        return self._answers
 
     def _outcomes(self, strategy: Strategy, ids: Sequence[str] | None) -> tuple[dict[str, Outcome], Counter[Step]]:
         if strategy not in self._answered:
@@ -173,9 +191,11 @@ class Replay:
         answered: dict[str, Outcome | Step] = {}
         for id, stored in self.questions.items():
             try:
-                answered[id] = await strategy(Question(id, (), (), stored.kind))
+                answered[id] = await strategy(stored.question)
             except NotStored as error:
                 answered[id] = error.step
+            except NoConfidence as error:
+                answered[id] = (error.role, LOGPROB)
         return answered
 
     def _replayed(self, name: str, what: str, outcomes: Mapping[str, Outcome], missing: Mapping[Step, int]) -> Replayed:
@@ -187,24 +207,12 @@ class Replay:
             what=what,
             n=len(outcomes),
             routes=dict(Counter(outcome.route for outcome in outcomes.values()).most_common()),
-            usage={role: total(call.usage for call in calls if call.role == role) for role in ("small", "large")},
+            usage={role: total(call.usage for call in calls if call.role == role) for role in self.agents},
             seconds=sum(self.cost.seconds(outcome) for outcome in outcomes.values()),
             scored=len(known),
             points=sum(known),
             missing=dict(missing),
         )
-
-
-def _ways(stored: Stored) -> list[Outcome]:
-    """Every stored answer to a question, with the calls that lead to it."""
-    ways = []
-    for (role, step), call in stored.calls.items():
-        calls: tuple[Call, ...] = (call,)
-        if call.stage == "final":
-            stage = step.removeprefix("transfer-").removesuffix("-S2")
-            calls = (stored.calls[role if step.endswith("-S2") else "small", stage], call)
-        ways.append(Outcome(stored.id, f"{role} {step}", call, calls))
-    return ways
 
 
 def halves(ids: Iterable[str], seed: int = 0) -> tuple[list[str], list[str]]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mai_plugin.harness.scores import score
-from mai_plugin.output.render import to_csv, to_data, to_markdown, to_terminal
+from mai_plugin.output.files import Outputs
+from mai_plugin.output.render import to_data, to_terminal
 from mai_plugin.output.table import Table
-from mai_plugin.report.measures import form, measure
+from mai_plugin.report.measures import measure, way
 from mai_plugin.report.related_runs import Results
 from mai_plugin.report.stats import Comparison, compare
 from mai_plugin.report.tables import report_tables
-from mai_plugin.run.stored import Run, load_runs
+from mai_plugin.run.stored import Run, collector_paused, load_runs
+
+if TYPE_CHECKING:
+    from mai_plugin.output.plots import Picture
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Report:
                     "label": label,
                     "name": run.name,
                     "strategy": run.strategy,
-                    "form": form(run),
+                    "form": str(way(run)),
                     "engine": run.engine,
                     "started_at": run.started_at,
                     "finished": run.finished,
@@ -58,19 +61,6 @@ class Report:
         }
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """Where a report goes, beside the terminal."""
-
-    json: Path | None = None
-    csv: Path | None = None
-    markdown: Path | None = None
-    html: Path | None = None
-    plots: Path | None = None
-    written: list[Path] = field(default_factory=list)
-    """What was written, once it was."""
-
-
 def make_report(store: Path, names: Sequence[str], folders: Sequence[Path], baseline: str | None) -> Report:
     """Load runs, join their scores, measure and compare.
 
@@ -83,17 +73,25 @@ def make_report(store: Path, names: Sequence[str], folders: Sequence[Path], base
     Raises:
         ValueError: no such store or run; scores that do not fit a run; a baseline on other questions.
     """
+    with collector_paused():
+        return _make_report(store, names, folders, baseline)
+
+
+def _make_report(store: Path, names: Sequence[str], folders: Sequence[Path], baseline: str | None) -> Report:
     runs = load_runs(store, names) if names else latest(load_runs(store))
     if not runs:
         raise ValueError(f"the call store {store} holds no run with an answered question yet")
     against = load_runs(store, [baseline])[0] if baseline is not None else None
     if against and against.id not in {run.id for run in runs}:
         runs = [*runs, against]
-    for run in runs:
-        if not run.samples:
-            raise ValueError(f"run {run.id} has no answered question yet; leave it out")
+    empty = next((run.id for run in runs if not run.samples), None)
+    if empty:
+        raise ValueError(f"run {empty} has no answered question yet; leave it out")
     runs = list({run.id: run for run in runs}.values())
-    results = Results(measure([score(run, folders) for run in runs]))
+    scored = []
+    while runs:  # so that the unscored samples of one run at a time are in memory beside the scored ones
+        scored.append(score(runs.pop(0), folders))
+    results = Results(measure(scored))
     comparisons = _compare_all(results, against) if against else []
     return Report(results, comparisons, report_tables(results, comparisons))
 
@@ -117,34 +115,25 @@ def _compare_all(results: Results, baseline: Run) -> list[Comparison]:
     return found
 
 
-def write_report(report: Report, outputs: Outputs) -> None:
+def write_report(report: Report, outputs: Outputs) -> list[Path]:
     """Print a report and write what is asked for.
+
+    Returns:
+        The files.
 
     Raises:
         ValueError: a file cannot be written.
     """
     to_terminal(report.tables)
-    try:
-        if outputs.json:
-            _write(outputs, outputs.json, json.dumps(report.as_json(), indent=1) + "\n")
-        if outputs.markdown:
-            _write(outputs, outputs.markdown, to_markdown(report.tables))
-        if outputs.csv:
-            to_csv(report.tables, outputs.csv)
-            outputs.written.append(outputs.csv)
-        if outputs.plots:
-            from mai_plugin.report.plots import write_plots
 
-            outputs.written.extend(write_plots(report.results, outputs.plots))
-        if outputs.html:
-            from mai_plugin.report.page import page
+    def drawn() -> list[Picture]:
+        from mai_plugin.report.plots import pictures
 
-            _write(outputs, outputs.html / "index.html", page(report.results, report.tables))
-    except OSError as error:
-        raise ValueError(f"the report cannot be written: {error}") from error
+        return pictures(report.results)
 
+    def page() -> str:
+        from mai_plugin.report.page import page
 
-def _write(outputs: Outputs, path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")
-    outputs.written.append(path)
+        return page(report.results, report.tables)
+
+    return outputs.write(report.as_json, lambda: report.tables, drawn, page)

@@ -64,7 +64,7 @@ def compare(own: Figure, other: Figure) -> SideBySide:
         flags.append(f"scored by {own.scorer} here, by {other.scorer} there")
     elif "judge" in own.scorer or "judge" in other.scorer:
         flags.append("a judge may have scored")
-    if not other.system.way:
+    if other.system.way is None:
         if len(own.system.sizes) > 1:
             flags.append("one model alone there")
         flags.append("how it was asked there is not known")
@@ -86,7 +86,7 @@ def beside_paper(own: Figure, figures: Iterable[Figure]) -> list[SideBySide]:
         compare(own, figure)
         for figure in figures
         if (figure.benchmark, figure.system.family, figure.system.sizes) == (own.benchmark, family, sizes)
-        and figure.system.way in (own.system.way, _without_stage(own.system.way) if family == "InternVL3.5" else "")
+        and figure.system.way == own.system.way
     ]
 
 
@@ -105,7 +105,3 @@ def beside_leaderboard(own: Figure, figures: Sequence[Figure], names: Sequence[s
     """A leaderboard's figures of each of the models; where it has none of them, its three best for orientation."""
     mine = [found for name in names for found in about(figures, name) if found.benchmark == own.benchmark]
     return [compare(own, figure) for figure in mine or best(figures, own.benchmark, 3)]
-
-
-def _without_stage(way: str) -> str:
-    return way.removesuffix("-S2")

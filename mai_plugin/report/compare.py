@@ -119,7 +119,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
     return {
         "source": figure.source,
         "models": list(figure.system.sizes),
-        "way": figure.system.way,
+        "way": str(figure.system.way or ""),
         "benchmark": figure.benchmark,
         "split": figure.split,
         "metric": figure.metric,

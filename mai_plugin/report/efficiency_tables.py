@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+from mai_plugin.core.ways import MAI
 from mai_plugin.output.table import COUNT, FACTOR, POINTS, SECONDS, TOKENS, Cell, Column, Table
-from mai_plugin.report.measures import TaskResult, form, identities, score_cell
+from mai_plugin.report.measures import TaskResult, identities, score_cell, way
 from mai_plugin.report.related_runs import Pair, Results, pairs, speedup, time_cell
 from mai_plugin.run.stored import Run
 
 
 def sparse_transfer(results: Results) -> Table:
-    """How much of the reasoning each sparse transfer handed on, and its score beside the full one's."""
+    """How much of the reasoning each sparse transfer transferred, and its score beside the full one's."""
     rows: list[tuple[Cell, ...]] = []
-    for pair in pairs(results, "sparse-transfer-R", "sparse-transfer-E", "MAI-sparse"):
-        sparse = pair.run.settings["sparse"]
+    for pair in pairs(results, "sparse_transfer", MAI):
+        sparse = pair.run.settings.get("sparse")
+        if not sparse:
+            continue
         for result in results.of_run(pair.run):
             selections = sum(call.stage == "select" for sample in result.samples for call in sample.calls)
             full, kept = (result.details.get(key, 0) for key in ("full_tokens", "kept_tokens"))
@@ -42,14 +46,13 @@ def speculative(results: Results) -> Table:
     """Speculative decoding beside the same model without an assistant."""
     rows: list[tuple[Cell, ...]] = []
     for label, run in results.runs:
-        asked = form(run)
-        if not asked.startswith("speculative"):
+        if run.strategy != "speculative":
             continue
-        model, wanted = _unassisted(run), asked.partition("-")[2]
+        model, wanted = _unassisted(run), replace(way(run), strategy="single")
         for result in results.of_run(run):
             alone = next(
                 (other for other in reversed(list(results))
-                 if other.task == result.task and form(other.run) == wanted and _unassisted(other.run) == model
+                 if other.task == result.task and way(other.run) == wanted and _unassisted(other.run) == model
                  and other.run.engine == run.engine),
                 None,
             )  # fmt: skip
@@ -80,8 +83,9 @@ def _unassisted(run: Run) -> str:
 
 
 def _full_score(results: Results, pair: Pair, result: TaskResult) -> Cell:
-    wanted = form(pair.run).replace("-sparse", "").replace("sparse-", "")
-    other = pair.like(results, wanted, result.task)
+    own = way(pair.run)
+    full = replace(own, sparse=False) if own.strategy == MAI else replace(own, strategy="transfer")
+    other = pair.like(results, full, result.task)
     if other is None:
         return None
     return score_cell(other) if other.documents == result.documents else "other questions"

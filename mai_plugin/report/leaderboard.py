@@ -10,6 +10,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from mai_plugin.core.text import last_part, one_line
 from mai_plugin.harness.benchmarks import TASKS
 from mai_plugin.report.published import Figure, System
 
@@ -30,7 +31,7 @@ def read_leaderboard(source: str) -> dict[str, Any]:
         text = _download(source) if re.match(r"https?://", source) else Path(source).read_text(encoding="utf-8")
         board: dict[str, Any] = json.loads(text)
     except (OSError, ValueError, HTTPException) as error:
-        raise ValueError(f"leaderboard {source}: {' '.join(str(error).split()) or type(error).__name__}") from error
+        raise ValueError(f"leaderboard {source}: {one_line(error)}") from error
     results = board.get("results") if isinstance(board, dict) else None
     if not isinstance(results, dict) or not results or not all(isinstance(row, dict) for row in results.values()):
         raise ValueError(f"leaderboard {source}: not in OpenVLM's format; {_SHAPE}")
@@ -49,7 +50,7 @@ def leaderboard_figures(board: dict[str, Any], source: str) -> list[Figure]:
             if task.harness == "VLMEvalKit" and isinstance(value, int | float) and not isinstance(value, bool):
                 found.append(
                     Figure(
-                        System(None, (str(model),), ""), task.benchmark, float(value), task.metric, task.split,
+                        System(None, (str(model),), None), task.benchmark, float(value), task.metric, task.split,
                         f"leaderboard {Path(source).name} ({time})", task.harness, task.scorer, task.n, task.n,
                     )
                 )  # fmt: skip
@@ -58,7 +59,7 @@ def leaderboard_figures(board: dict[str, Any], source: str) -> list[Figure]:
 
 def about(figures: Sequence[Figure], name: str) -> list[Figure]:
     """The figures of a model by its name, whatever the signs and the letter case: `Qwen/Qwen3-VL-8B-Instruct`."""
-    wanted = _plain(name.rstrip("/").rpartition("/")[2])
+    wanted = _plain(last_part(name))
     return [figure for figure in figures if _plain(figure.system.sizes[0]).startswith(wanted)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import combinations
@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from mai_plugin.core.records import total_details
+from mai_plugin.core.records import Completion, critical_path, in_order, total_details
+from mai_plugin.core.text import last_part
+from mai_plugin.core.ways import MAI, Way
 from mai_plugin.harness.scores import ScoredRun, TaskScore
 from mai_plugin.report.stats import interval
 from mai_plugin.run.stored import Run, Sample
 
 PAPER_ORDER = ("pope", "mmmu", "mmbench", "chartqa", "infovqa", "realworldqa")
-ROLES = ("small", "large", "model")
 STAGES = ("S", "E", "R", "final")
 
 
@@ -35,18 +36,8 @@ class Spread:
         """The spread of some values; None if there are none."""
         if not values:
             return None
-        return cls(float(np.mean(values)), *(float(value) for value in np.percentile(values, (50, 90, 99))))
-
-
-def latency(sample: Sample) -> float:
-    """Seconds of a question's calls one after the other; calls of one stage go on side by side, so the longest counts.
-
-    That is the critical path: for the cascade the slower of both S calls, then R, then the final answer.
-    """
-    stages: dict[str, float] = {}
-    for call in sample.calls:
-        stages[call.stage] = max(stages.get(call.stage, 0.0), call.completion.e2e_s)
-    return sum(stages.values())
+        array = np.asarray(values)
+        return cls(float(np.mean(array)), *(float(value) for value in np.percentile(array, (50, 90, 99))))
 
 
 @dataclass(frozen=True)
@@ -54,7 +45,7 @@ class TaskResult:
     """A run on one task.
 
     Attributes:
-        label: the run's name in tables; two runs of one name are told apart in it.
+        label: the run's name in tables; two runs of one name get different ones.
         run: the run, all of its tasks.
         task: the task.
         samples: its questions.
@@ -90,17 +81,19 @@ class TaskResult:
     def output_tokens(self) -> dict[str, int]:
         """Role to the tokens that it wrote."""
         written: Counter[str] = Counter()
-        for call in self._calls():
-            written[call.role] += call.completion.output_tokens
-        return {role: written[role] for role in ROLES if role in written}
+        for (role, _), made in self._made.items():
+            written[role] += sum(done.output_tokens for done in made)
+        return {role: written[role] for role in in_order(written)}
 
     @cached_property
     def stage_tokens(self) -> dict[tuple[str, str], int]:
         """Role and stage to the tokens written there."""
-        written: Counter[tuple[str, str]] = Counter()
-        for call in self._calls():
-            written[call.role, call.stage] += call.completion.output_tokens
-        return {(role, stage): written[role, stage] for role in ROLES for stage in STAGES if (role, stage) in written}
+        return {
+            (role, stage): sum(done.output_tokens for done in self._made[role, stage])
+            for role in in_order(role for role, _ in self._made)
+            for stage in STAGES
+            if (role, stage) in self._made
+        }
 
     @cached_property
     def tokens_per_question(self) -> float | None:
@@ -121,7 +114,7 @@ class TaskResult:
     @cached_property
     def reused_calls(self) -> int:
         """Calls that were taken from the store."""
-        return sum(call.completion.reused for call in self._calls())
+        return sum(done.reused for made in self._made.values() for done in made)
 
     @cached_property
     def routes(self) -> dict[str, int]:
@@ -133,7 +126,7 @@ class TaskResult:
         """Route to the latency of each question that took it, in seconds."""
         found: defaultdict[str, list[float]] = defaultdict(list)
         for sample in self.answered:
-            found[sample.route or ""].append(latency(sample))
+            found[sample.route or ""].append(critical_path(sample.calls))
         return {route: found[route] for route in self.routes}
 
     @cached_property
@@ -145,10 +138,10 @@ class TaskResult:
     def ttft(self) -> dict[str, Spread]:
         """Role to the spread of the time to first token of its calls."""
         found: defaultdict[str, list[float]] = defaultdict(list)
-        for call in self._calls():
-            if call.stage != "select":  # which writes no token
-                found[call.role].append(call.completion.ttft_s)
-        return {role: spread for role in ROLES if (spread := Spread.of(found[role]))}
+        for (role, stage), made in self._made.items():
+            if stage != "select":  # which writes no token
+                found[role].extend(done.ttft_s for done in made)
+        return {role: spread for role in in_order(found) if (spread := Spread.of(found[role]))}
 
     @property
     def failed(self) -> int:
@@ -163,15 +156,22 @@ class TaskResult:
     @cached_property
     def cut_reasoning(self) -> int:
         """E and R texts that the token limit cut."""
-        return sum(call.truncated for call in self._calls() if call.stage in ("E", "R"))
+        reasoning = (made for (_, stage), made in self._made.items() if stage in ("E", "R"))
+        return sum(done.finish_reason == "length" for made in reasoning for done in made)
 
     @cached_property
     def details(self) -> dict[str, int]:
         """Sums of the counts that only some calls have: see `Completion`."""
-        return total_details(call.completion for call in self._calls())
+        return total_details(done for made in self._made.values() for done in made if done.details)
 
-    def _calls(self) -> Iterable[Any]:
-        return (call for sample in self.samples for call in sample.calls)
+    @cached_property
+    def _made(self) -> dict[tuple[str, str], list[Completion]]:
+        """Role and stage to what the calls there returned."""
+        made: defaultdict[tuple[str, str], list[Completion]] = defaultdict(list)
+        for sample in self.samples:
+            for call in sample.calls:
+                made[call.role, call.stage].append(call.completion)
+        return dict(made)
 
     def as_json(self) -> dict[str, Any]:
         """As documented in docs/reports.md."""
@@ -205,8 +205,11 @@ def measure(scored: Sequence[ScoredRun]) -> list[TaskResult]:
     labels = run_labels([entry.run for entry in scored])
     results = []
     for entry, label in zip(scored, labels, strict=True):
-        for task in sorted(entry.run.tasks, key=task_order):
-            samples = tuple(sample for sample in entry.run.samples.values() if sample.task == task)
+        by_task: defaultdict[str, list[Sample]] = defaultdict(list)
+        for sample in entry.run.samples.values():
+            by_task[sample.task].append(sample)
+        for task in sorted(by_task, key=task_order):
+            samples = tuple(by_task[task])
             found = entry.scores.get(task)
             reason = entry.unscored.get(task, "")
             results.append(
@@ -245,29 +248,19 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
     return [runs[place].id if place in several else label for place, label in enumerate(labels)]
 
 
-def form(run: Run) -> str:
-    """How its questions were asked.
-
-    `S`, `E`, `R`, `E-S2`, `R-S2`, the latter four also behind `speculative-`; `transfer-E`, `transfer-R`, also behind
-    `sparse-`; `MAI` or `MAI-sparse`.
-    """
-    if run.strategy == "mutual_verification":
-        return "MAI-sparse" if run.settings.get("sparse") else "MAI"
+def way(run: Run) -> Way:
+    """How its questions were asked; where its settings do not say so, by the stages of its calls."""
+    if run.strategy == MAI or "prompt" in run.settings:
+        return Way.of(run.strategy, run.settings)
     stages = {call.stage for sample in run.samples.values() for call in sample.calls}
-    asked = next((stage for stage in ("R", "E", "S") if stage in stages), "")
-    if run.strategy in ("transfer", "sparse_transfer"):
-        return "-".join((*run.strategy.split("_"), *filter(None, (asked,))))
-    asked = f"{asked}-S2" if "final" in stages else asked
-    if run.strategy == "speculative":
-        return "-".join(filter(None, ("speculative", asked)))
-    return asked or run.strategy
+    style = next((stage for stage in ("R", "E", "S") if stage in stages), None)
+    two_stage = run.strategy in ("single", "speculative") and "final" in stages
+    return Way.of(run.strategy, {"prompt": style, "two_stage": two_stage})
 
 
 def models(run: Run) -> dict[str, str]:
     """Role to the model's short name."""
-    return {
-        role: str(spec["name"]).rstrip("/").rsplit("/", 1)[-1] for role, spec in run.settings.get("models", {}).items()
-    }
+    return {role: last_part(str(spec["name"])) for role, spec in run.settings.get("models", {}).items()}
 
 
 def identities(run: Run) -> dict[str, str]:
@@ -276,7 +269,7 @@ def identities(run: Run) -> dict[str, str]:
 
 
 def toy(run: Run) -> str | None:
-    """What is to be said of a run that is none of a real model; None for one that is."""
+    """A warning for runs that used no real model, else None."""
     if run.engine == "scripted":
         return "scripted answers, no model ran"
     if any(name.startswith("mai-tiny") for name in models(run).values()):

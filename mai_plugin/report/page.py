@@ -11,13 +11,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mai_plugin.output.plots import Picture
 from mai_plugin.output.table import Table
-from mai_plugin.report.measures import form, toy
+from mai_plugin.report.measures import toy, way
 from mai_plugin.report.plots import pictures
 from mai_plugin.report.related_runs import Results
 
 TEMPLATE = "page.html.jinja"
 LONG_TABLES = ("latency", "ttft", "calls")
-"""Tables that stand behind the pictures."""
+"""Tables that come after the pictures."""
 
 
 def page(results: Results, tables: Sequence[Table]) -> str:
@@ -39,7 +39,7 @@ def page(results: Results, tables: Sequence[Table]) -> str:
             {
                 "label": label,
                 "id": run.id,
-                "form": form(run),
+                "form": str(way(run)),
                 "engine": run.engine,
                 "started_at": run.started_at,
                 "finished": run.finished,

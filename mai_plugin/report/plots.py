@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter
 
+from mai_plugin.core.records import in_order
+from mai_plugin.core.ways import MAI
 from mai_plugin.output.plots import (
     BLACK,
     BLUE,
@@ -30,8 +31,11 @@ from mai_plugin.output.plots import (
     WIDTH,
     YELLOW,
     Picture,
-)
-from mai_plugin.report.measures import TaskResult, toy
+    legend,
+    log_if_wide,
+    panels,
+)  # fmt: skip
+from mai_plugin.report.measures import STAGES, TaskResult, toy
 from mai_plugin.report.related_runs import Results, time_cell
 
 ROUTE_STYLES = {"agree-simple": (SKY, ""), "agree-reason": (GREEN, "///"), "transfer": (ORANGE, "xxx")}
@@ -42,16 +46,6 @@ STAGE_STYLES = {
     ("model", "final"): (RED, "\\\\\\"),
 }  # fmt: skip
 OTHER_STYLES = ((PURPLE, "++"), (YELLOW, "oo"), (BLACK, ""))
-
-
-def write_plots(results: Results, folder: Path) -> list[Path]:
-    """Draw all pictures for which there are runs.
-
-    Returns:
-        The files.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    return [path for picture in pictures(results) for path in picture.save(folder)]
 
 
 def pictures(results: Results) -> list[Picture]:
@@ -101,7 +95,8 @@ def routes(results: Results) -> Picture | None:
         return None
     names = list(dict.fromkeys([*ROUTE_STYLES, *(route for result in shown for route in result.routes)]))
     names = [name for name in names if any(name in result.routes for result in shown)]
-    figure, axes = _bars(len(shown))
+    figure = Figure(figsize=(WIDTH, 1.3 + 0.5 * len(shown)), layout="constrained")
+    axes = figure.subplots()
     left = np.zeros(len(shown))
     for name, (colour, hatch) in zip(names, _styles(names, ROUTE_STYLES), strict=True):
         shares = np.array([100 * result.routes.get(name, 0) / len(result.answered) for result in shown])
@@ -113,10 +108,13 @@ def routes(results: Results) -> Picture | None:
                     bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
                 )  # fmt: skip
         left += shares
-    _name_bars(axes, [f"{result.label}\n{result.task}, n = {len(result.answered):,}" for result in shown])
+    names_of_bars = [f"{result.label}\n{result.task}, n = {len(result.answered):,}" for result in shown]
+    axes.set_yticks(range(len(shown)), names_of_bars, fontsize=8)
+    axes.margins(y=0.02)
+    axes.invert_yaxis()
     axes.set_xlabel("share of questions, %")
     axes.set_xlim(0, 100)
-    _legend(figure, [_patch(name, style) for name, style in zip(names, _styles(names, ROUTE_STYLES), strict=True)])
+    legend(figure, [_patch(name, style) for name, style in zip(names, _styles(names, ROUTE_STYLES), strict=True)])
     return Picture("routes", "Which route the questions of each benchmark took." + _toy(shown), figure)
 
 
@@ -125,20 +123,20 @@ def stage_tokens(results: Results) -> Picture | None:
     shown = [result for result in results if result.answered]
     if not shown:
         return None
-    stages = [stage for stage in STAGE_STYLES if any(stage in result.stage_tokens for result in shown)]
-    stages += [stage for result in shown for stage in result.stage_tokens if stage not in stages]
-    stages = list(dict.fromkeys(stages))
+    found = dict.fromkeys(stage for result in shown for stage in result.stage_tokens)
+    roles = in_order(role for role, _ in found)
+    stages = [(role, stage) for role in roles for stage in STAGES if (role, stage) in found]
     styles = _styles(stages, STAGE_STYLES)
     labels = list(dict.fromkeys(result.label for result in shown))
     tasks = [task for task in results.tasks if any(result.task == task for result in shown)]
-    figure, panels = _panels(results, tasks, height=1.2 + 0.3 * len(labels), share_y=True)
-    for task, axes in zip(tasks, panels, strict=True):
-        found = [results.of(label, task) for label in labels]
+    figure, grid = _panels(results, tasks, height=1.2 + 0.3 * len(labels), share_y=True)
+    for task, axes in zip(tasks, grid, strict=True):
+        measured = [results.of(label, task) for label in labels]
         left = np.zeros(len(labels))
         for stage, (colour, hatch) in zip(stages, styles, strict=True):
             counts = np.array(
                 [result.stage_tokens.get(stage, 0) / len(result.answered) if result and result.answered else 0.0
-                 for result in found]
+                 for result in measured]
             )  # fmt: skip
             axes.barh(
                 range(len(labels)), counts, left=left, color=colour, hatch=hatch, edgecolor="black", linewidth=0.6
@@ -150,9 +148,9 @@ def stage_tokens(results: Results) -> Picture | None:
         axes.set_axisbelow(True)
         axes.set_xlim(0, 1.05 * axes.get_xlim()[1])
         axes.margins(y=0.02)
-    panels[0].invert_yaxis()  # the others share it
+    grid[0].invert_yaxis()  # the others share it
     texts = [stage if role == "model" else f"{role}: {stage}" for role, stage in stages]
-    _legend(figure, [_patch(text, style) for text, style in zip(texts, styles, strict=True)])
+    legend(figure, [_patch(text, style) for text, style in zip(texts, styles, strict=True)])
     return Picture("stage_tokens", "Output tokens per question by model and stage." + _toy(shown), figure)
 
 
@@ -190,8 +188,8 @@ def _scatter(
     labels = list(dict.fromkeys(result.label for _, found in points.values() for result, _ in found))
     # As many colours as markers would repeat together: so there are 8 of the one and 11 of the other.
     style = dict(zip(labels, zip(cycle(COLOURS), cycle(MARKERS), strict=False), strict=False))
-    figure, panels = _panels(results, list(points), height=3.2)
-    for (text, found), axes in zip(points.values(), panels, strict=True):
+    figure, grid = _panels(results, list(points), height=3.2)
+    for (text, found), axes in zip(points.values(), grid, strict=True):
         front = _pareto([(x, result.score.value) for result, x in found if result.score])
         axes.plot(*zip(*front, strict=True), color="0.45", linewidth=1, linestyle="--", zorder=1)
         for result, x in found:
@@ -205,7 +203,7 @@ def _scatter(
                 x, y, marker=marker, color=colour, markersize=10 if best else 7, markeredgecolor="black",
                 markeredgewidth=1.6 if best else 0.6, linestyle="none", zorder=3,
             )  # fmt: skip
-        _log_if_wide(axes, [x for _, x in found])
+        log_if_wide(axes, [x for _, x in found])
         axes.set_xlabel(text)
         axes.set_ylabel("score, points")
         axes.grid(alpha=0.3)
@@ -215,7 +213,7 @@ def _scatter(
     ]
     handles.append(Line2D([], [], color="0.45", linestyle="--", label="Pareto front (large markers)"))
     handles.append(Line2D([], [], color="0.8", linewidth=1.5, label="95 % interval"))
-    _legend(figure, handles)
+    legend(figure, handles)
     shown = [result for _, found in points.values() for result, _ in found]
     return Picture(name, caption + _toy(shown), figure)
 
@@ -239,12 +237,12 @@ def _distributions(
         return None
     labels = list(dict.fromkeys(label for found in lines.values() for label in found))
     style = dict(zip(labels, zip(cycle(LINE_COLOURS), cycle(DASHES), strict=False), strict=False))
-    figure, panels = _panels(results, list(lines), height=2.9)
-    for found, axes in zip(lines.values(), panels, strict=True):
+    figure, grid = _panels(results, list(lines), height=2.9)
+    for found, axes in zip(lines.values(), grid, strict=True):
         for label, values in found.items():
             colour, dashes = style[label]
             axes.ecdf(values, color=colour, linestyle=dashes, linewidth=1.8)
-        _log_if_wide(axes, [value for values in found.values() for value in values])
+        log_if_wide(axes, [value for values in found.values() for value in values])
         axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.0f}"))
         axes.set_xlabel("latency, s")
         axes.set_ylabel("questions answered, %")
@@ -253,47 +251,25 @@ def _distributions(
         Line2D([], [], color=colour, linestyle=dashes, linewidth=1.8, label=label)
         for label, (colour, dashes) in style.items()
     ]
-    _legend(figure, handles)
+    legend(figure, handles)
     return Picture(name, caption + _toy(results), figure)
 
 
 def _cascades(results: Results) -> list[str]:
-    labels = [label for label, run in results.runs if run.strategy == "mutual_verification"]
+    """The cascade's runs, and those of other strategies that took several routes."""
+    several = {result.label for result in results if len(result.routes) > 1}
+    labels = [label for label, run in results.runs if run.strategy == MAI or label in several]
     return list(dict.fromkeys(labels))
 
 
 def _panels(results: Results, tasks: Sequence[str], height: float, share_y: bool = False) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel per task, at most three in a row."""
-    columns = min(3, len(tasks))
-    rows = -(-len(tasks) // columns)
-    width = WIDTH if columns > 1 else 0.65 * WIDTH
-    figure = Figure(figsize=(width, height * rows + 0.6), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y).flatten()
-    for axes, task in zip(grid, tasks, strict=False):
-        counts = [result.n for result in results if result.task == task]
-        n = " to ".join(f"{count:,}" for count in dict.fromkeys((min(counts), max(counts))))
-        axes.set_title(f"{task}, n = {n}", fontsize=9)
-        axes.tick_params(labelsize=8)
-    for axes in grid[len(tasks) :]:
-        axes.remove()
-    return figure, list(grid[: len(tasks)])
-
-
-def _bars(count: int) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(WIDTH, 1.3 + 0.5 * count), layout="constrained")
-    return figure, figure.subplots()
-
-
-def _name_bars(axes: Axes, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.margins(y=0.02)
-    axes.invert_yaxis()
-
-
-def _legend(figure: Figure, handles: Sequence[Line2D | Patch]) -> None:
-    longest = max(len(str(handle.get_label())) for handle in handles)
-    columns = max(1, min(len(handles), int(figure.get_figwidth() * 13 / (longest + 8))))
-    figure.legend(handles=list(handles), loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+    """A panel per task."""
+    counts = {task: dict.fromkeys(result.n for result in results if result.task == task) for task in tasks}
+    titles = [
+        f"{task}, n = {' to '.join(f'{count:,}' for count in dict.fromkeys((min(found), max(found))))}"
+        for task, found in counts.items()
+    ]
+    return panels(titles, height, share_y)
 
 
 def _patch(text: str, style: tuple[str, str]) -> Patch:
@@ -303,21 +279,6 @@ def _patch(text: str, style: tuple[str, str]) -> Patch:
 def _styles(keys: Sequence[Hashable], known: Mapping[Any, tuple[str, str]]) -> list[tuple[str, str]]:
     others = cycle(OTHER_STYLES)
     return [known.get(key) or next(others) for key in keys]
-
-
-def _log_if_wide(axes: Axes, values: Sequence[float]) -> None:
-    """A logarithmic axis, with plain numbers on it, where the values differ more than tenfold."""
-    positive = [value for value in values if value > 0]
-    if len(positive) < len(values) or max(positive) < 10 * min(positive):
-        if positive:
-            axes.set_xlim(left=0)
-        return
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    if max(positive) > 100 * min(positive):
-        axes.xaxis.set_major_locator(LogLocator(numticks=12))
 
 
 def _toy(results: Sequence[TaskResult] | Results) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from mai_plugin.report.measures import TaskResult, form, identities, models, task_order
+from mai_plugin.core.ways import Way
+from mai_plugin.report.measures import TaskResult, identities, models, task_order, way
 from mai_plugin.run.stored import Run
 
 
@@ -52,34 +54,34 @@ class Pair:
         """The large model's short name."""
         return models(self.run)["large"]
 
-    def single(self, results: Results, role: str, asked: str, task: str) -> TaskResult | None:
+    def single(self, results: Results, role: str, asked: Way, task: str) -> TaskResult | None:
         """One of its models alone on a task."""
         wanted = {"model": identities(self.run)[role]}
-        return self._latest(results, lambda run: form(run) == asked and identities(run) == wanted, task)
+        return self._latest(results, asked, wanted, task)
 
     def transfer(self, results: Results, task: str) -> TaskResult | None:
         """Its models with the small one's R always transferred."""
-        return self.like(results, "transfer-R", task)
+        return self.like(results, Way("transfer"), task)
 
-    def like(self, results: Results, asked: str, task: str) -> TaskResult | None:
-        """Its models asked in another form."""
-        wanted = identities(self.run)
-        return self._latest(results, lambda run: form(run) == asked and identities(run) == wanted, task)
+    def like(self, results: Results, asked: Way, task: str) -> TaskResult | None:
+        """Its models asked in another way."""
+        return self._latest(results, asked, identities(self.run), task)
 
-    def whole(self, results: Results, find: Callable[..., TaskResult | None], *args: str) -> Run | None:
+    def whole(self, results: Results, find: Callable[..., TaskResult | None], *args: Any) -> Run | None:
         """The run behind one of the finders above; it has to be one run over all of this one's tasks."""
         found = [find(results, *args, task) for task in self.run.tasks]
         ids = {result.run.id if result else None for result in found}
         return found[0].run if len(ids) == 1 and found[0] else None
 
-    def _latest(self, results: Results, wanted: Callable[[Run], bool], task: str) -> TaskResult | None:
+    def _latest(self, results: Results, asked: Way, wanted: Mapping[str, str], task: str) -> TaskResult | None:
         found = [result for result in results if result.task == task and result.run.engine == self.run.engine]
-        return next((result for result in reversed(found) if wanted(result.run)), None)
+        matching = (result for result in reversed(found) if way(result.run) == asked)
+        return next((result for result in matching if identities(result.run) == wanted), None)
 
 
-def pairs(results: Results, *forms: str) -> list[Pair]:
-    """The runs of two models that were asked in one of these forms."""
-    return [Pair(label, run) for label, run in results.runs if form(run) in forms]
+def pairs(results: Results, *strategies: str) -> list[Pair]:
+    """The runs of two models with one of these strategies."""
+    return [Pair(label, run) for label, run in results.runs if run.strategy in strategies]
 
 
 def time_cell(run: Run) -> float | str:

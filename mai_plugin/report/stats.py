@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from mai_plugin.harness.lmms_eval.results import Ratio
 from mai_plugin.harness.scores import TaskScore
@@ -17,6 +16,8 @@ RESAMPLES = 2000
 SEED = 0
 LEVEL = 0.05
 """A difference with a smaller p is called real."""
+_Z = 1.959963984540054
+"""The normal distribution's 0.975 quantile."""
 
 Floats = NDArray[np.float64]
 
@@ -52,7 +53,7 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """What that says, in words."""
-        return "real at this n" if self.p < LEVEL else "not told apart at this n"
+        return "significant" if self.p < LEVEL else "not significant"
 
 
 def interval(units: Mapping[str, Ratio]) -> tuple[float, float] | None:
@@ -65,8 +66,7 @@ def interval(units: Mapping[str, Ratio]) -> tuple[float, float] | None:
     if len(above) < 2:
         return None
     if _binary(above, below):
-        found = stats.binomtest(int(above.sum()), len(above)).proportion_ci(0.95, method="wilson")
-        return 100 * float(found.low), 100 * float(found.high)
+        return _wilson(int(above.sum()), len(above))
     return _bootstrap((above, below), _ratio)[0]
 
 
@@ -84,6 +84,8 @@ def compare(run: str, mine: TaskScore, baseline: str, theirs: TaskScore, task: s
     if binary:
         better, worse = int((columns[0] > columns[2]).sum()), int((columns[0] < columns[2]).sum())
         found: tuple[float, float] | None = _bonett_price(better, worse, n)
+        from scipy import stats  # takes a second to import, so only where it is needed
+
         p = float(stats.binomtest(better, better + worse, 0.5).pvalue) if better + worse else 1.0
     elif n < 2 or all((first == second).all() for first, second in zip(columns[:2], columns[2:], strict=True)):
         found, p = None, 1.0
@@ -125,14 +127,24 @@ def _difference(above: Floats, below: Floats, other_above: Floats, other_below: 
     return _ratio(above, below, axis) - _ratio(other_above, other_below, axis)
 
 
+def _wilson(right: int, n: int) -> tuple[float, float]:
+    share = right / n
+    scale = 2 * (n + _Z**2)
+    centre = (2 * n * share + _Z**2) / scale
+    half = _Z / scale * (4 * n * share * (1 - share) + _Z**2) ** 0.5
+    return 0.0 if right == 0 else 100 * (centre - half), 100.0 if right == n else 100 * (centre + half)
+
+
 def _bonett_price(better: int, worse: int, n: int) -> tuple[float, float]:
     gain, loss = (better + 1) / (n + 2), (worse + 1) / (n + 2)
-    half = float(stats.norm.ppf(0.975)) * ((gain + loss - (gain - loss) ** 2) / (n + 2)) ** 0.5
+    half = _Z * ((gain + loss - (gain - loss) ** 2) / (n + 2)) ** 0.5
     return 100 * max(-1.0, gain - loss - half), 100 * min(1.0, gain - loss + half)
 
 
 def _bootstrap(columns: tuple[Floats, ...], statistic: Any) -> tuple[tuple[float, float] | None, float]:
     """Percentile interval over questions drawn with replacement, and the two-sided p of the statistic being 0."""
+    from scipy import stats
+
     found = stats.bootstrap(
         columns, statistic, paired=True, vectorized=True, n_resamples=RESAMPLES, batch=100, method="percentile",
         rng=np.random.default_rng(SEED),

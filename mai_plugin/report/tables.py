@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
+from mai_plugin.core.records import in_order
 from mai_plugin.core.strategies import AGREE_REASON, AGREE_SIMPLE, SPARSE, TRANSFER
+from mai_plugin.core.ways import MAI, Way
 from mai_plugin.output.table import COUNT, FACTOR, POINTS, SECONDS, TOKENS, Cell, Column, Table
 from mai_plugin.report.efficiency_tables import sparse_transfer, speculative
-from mai_plugin.report.measures import Spread, TaskResult, form, models, score_cell, toy
+from mai_plugin.report.measures import Spread, TaskResult, models, score_cell, toy, way
 from mai_plugin.report.related_runs import Results, pairs, speedup, time_cell
 from mai_plugin.report.stats import RESAMPLES, SEED, Comparison
 from mai_plugin.run.stored import Run
 
-FORMS = ("S", "E", "E-S2", "R", "R-S2")
+S, R, R_S2 = Way("single", "S"), Way("single", "R"), Way("single", "R", two_stage=True)
 CASCADE_ROUTES = (AGREE_SIMPLE, AGREE_REASON, TRANSFER)
 
 
 def report_tables(results: Results, comparisons: Sequence[Comparison]) -> list[Table]:
     """All tables for which there are runs, the overview first."""
     builders: tuple[Callable[[Results], Table], ...] = (
-        overview, output_tokens, single_scores, transfer, sparse_transfer, cascade, total_time, engines, speculative,
-        latencies, first_tokens, accidents,
+        overview, output_tokens, single_scores, transfer, sparse_transfer, cascade, routes, total_time, engines,
+        speculative, latencies, first_tokens, accidents,
     )  # fmt: skip
     tables = [build(results) for build in builders]
     tables.insert(1, comparison_table(comparisons))
@@ -29,27 +32,21 @@ def report_tables(results: Results, comparisons: Sequence[Comparison]) -> list[T
 
 def overview(results: Results) -> Table:
     """A row per run and benchmark: score with its interval, and what it cost."""
-    rows = []
-    for result in results:
-        tokens = result.output_tokens
-        rows.append(
-            (
-                result.label,
-                result.task,
-                result.n,
-                result.score.metric if result.score else None,
-                score_cell(result),
-                f"{result.ci95[0]:.1f} to {result.ci95[1]:.1f}" if result.ci95 else None,
-                sum(tokens.values()),
-                tokens.get("small"),
-                tokens.get("large"),
-                result.tokens_per_question,
-                result.tokens_per_correct,
-            )
+    # The model of a single-model run has no column of its own: its tokens are all there are.
+    written = (role for result in results for role in result.output_tokens if role != "model")
+    roles = in_order(["small", "large", *written])
+    rows = tuple(
+        (
+            result.label, result.task, result.n, result.score.metric if result.score else None, score_cell(result),
+            f"{result.ci95[0]:.1f} to {result.ci95[1]:.1f}" if result.ci95 else None,
+            sum(result.output_tokens.values()), *(result.output_tokens.get(role) for role in roles),
+            result.tokens_per_question, result.tokens_per_correct,
         )
+        for result in results
+    )  # fmt: skip
     columns = (
         Column("run"), Column("benchmark"), Column("n", COUNT), Column("metric"), Column("score", POINTS),
-        Column("95 % interval"), Column("output tokens", COUNT), Column("small", COUNT), Column("large", COUNT),
+        Column("95 % interval"), Column("output tokens", COUNT), *(Column(role, COUNT) for role in roles),
         Column("tokens per question", TOKENS), Column("tokens per right answer", TOKENS),
     )  # fmt: skip
     notes = [
@@ -59,7 +56,7 @@ def overview(results: Results) -> Table:
         *_toys(results),
         *_missing(results),
     ]
-    return Table("overview", "Scores and output tokens", columns, tuple(rows), tuple(notes))
+    return Table("overview", "Scores and output tokens", columns, rows, tuple(notes))
 
 
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:
@@ -75,7 +72,7 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     columns = (
         Column("run"), Column("benchmark"), Column("metric"), Column("n", COUNT), Column("score", POINTS),
         Column("baseline", POINTS), Column("difference", "+.1f"), Column("95 % interval"), Column("p", ".2g"),
-        Column("test"), Column("the difference is"),
+        Column("test"), Column("verdict (p < 0.05)"),
     )  # fmt: skip
     baseline = comparisons[0].baseline if comparisons else ""
     notes = (
@@ -104,10 +101,15 @@ def transfer(results: Results) -> Table:
     """Reasoning transfer beside what it is made of (paper, table 8)."""
     tasks = results.tasks
     rows: list[tuple[Cell, ...]] = []
-    for pair in pairs(results, "transfer-R", "transfer-E"):
-        style = form(pair.run).rpartition("-")[2]
-        both = f"{pair.large} + {pair.small}-{style}"
-        alone = (("small", style), ("large", "S"), ("large", style), ("large", f"{style}-S2"))
+    for pair in pairs(results, "transfer"):
+        reasoning = way(pair.run).reasoning
+        both = f"{pair.large} + {pair.small}-{reasoning}"
+        alone = (
+            ("small", reasoning),
+            ("large", S),
+            ("large", reasoning),
+            ("large", replace(reasoning, two_stage=True)),
+        )
         beside: dict[str, list[Cell]] = {both: []}
         for task in tasks:
             result = results.of(pair.label, task)
@@ -126,17 +128,14 @@ def transfer(results: Results) -> Table:
 def cascade(results: Results) -> Table:
     """Routes and final score of each cascade, with the baselines beside it (paper, table 10)."""
     rows: list[tuple[Cell, ...]] = []
-    for pair in pairs(results, "MAI", "MAI-sparse"):
+    for pair in pairs(results, MAI):
         for result in results.of_run(pair.run):
             *agreed, transferred = (result.routes.get(route, 0) for route in CASCADE_ROUTES)
             counts = [*agreed, transferred + result.routes.get(SPARSE, 0)]
             shares = [count / len(result.answered) if result.answered else None for count in counts]
             others = (
-                pair.single(results, "small", "S", result.task),
-                pair.single(results, "small", "R", result.task),
-                pair.single(results, "large", "S", result.task),
-                pair.single(results, "large", "R", result.task),
-                pair.single(results, "large", "R-S2", result.task),
+                *(pair.single(results, "small", asked, result.task) for asked in (S, R)),
+                *(pair.single(results, "large", asked, result.task) for asked in (S, R, R_S2)),
                 pair.transfer(results, result.task),
             )
             routes = [cell for both in zip(counts, shares, strict=True) for cell in both]
@@ -153,12 +152,27 @@ def cascade(results: Results) -> Table:
     )
 
 
+def routes(results: Results) -> Table:
+    """Routes of strategies that are not in the paper."""
+    rows = tuple(
+        (result.label, result.task, len(result.answered), route, count, count / len(result.answered))
+        for result in results
+        if way(result.run).is_named
+        for route, count in result.routes.items()
+    )
+    columns = (
+        Column("run"), Column("benchmark"), Column("n", COUNT), Column("route"), Column("questions", COUNT),
+        Column("share", ".1%"),
+    )  # fmt: skip
+    return Table("routes", "Routes of other strategies", columns, rows)
+
+
 def total_time(results: Results) -> Table:
     """Wall time of cascades and transfers, and how much faster they are than what they replace (paper, table 11)."""
     rows: list[tuple[Cell, ...]] = []
-    for pair in pairs(results, "MAI", "MAI-sparse", "transfer-R", "transfer-E"):
-        whole_transfer = pair.whole(results, pair.transfer) if form(pair.run).startswith("MAI") else None
-        others = [pair.whole(results, pair.single, "large", asked) for asked in ("R", "R-S2", "S")]
+    for pair in pairs(results, MAI, "transfer"):
+        whole_transfer = pair.whole(results, pair.transfer) if pair.run.strategy == MAI else None
+        others = [pair.whole(results, pair.single, "large", asked) for asked in (R, R_S2, S)]
         baselines = [whole_transfer, *others]
         run = pair.run
         factors: list[Cell] = [speedup(run, other) if other else None for other in baselines]
@@ -183,7 +197,7 @@ def engines(results: Results) -> Table:
     tasks = results.tasks
     groups: dict[tuple[object, ...], list[tuple[str, Run]]] = {}
     for label, run in results.runs:
-        key = (form(run), tuple(models(run).items()), frozenset(run.samples))
+        key = (way(run), tuple(models(run).items()), frozenset(run.samples))
         groups.setdefault(key, []).append((label, run))
     rows: list[tuple[Cell, ...]] = []
     for group in groups.values():
@@ -196,7 +210,7 @@ def engines(results: Results) -> Table:
             factor: Cell = speedup(run, group[0][1], same_engine=False)
             found = [results.of(label, task) for task in tasks]
             scores = [score_cell(result) if result else None for result in found]
-            rows.append((run.name, form(run), run.engine, len(run.samples), seconds, each, factor, *scores))
+            rows.append((run.name, str(way(run)), run.engine, len(run.samples), seconds, each, factor, *scores))
     columns = (
         Column("run"), Column("asked"), Column("engine"), Column("n", COUNT), Column("total s", ",.1f"),
         Column("s per question", SECONDS), Column("speed-up", FACTOR), *(Column(task, POINTS) for task in tasks),
@@ -218,7 +232,7 @@ def latencies(results: Results) -> Table:
         Column("run"), Column("benchmark"), Column("route"), Column("n", COUNT), *_spread_columns(),
     )  # fmt: skip
     notes = (
-        "Seconds of a question's calls one after the other, the longest where several go on side by side (the critical "
+        "Seconds of a question's calls one after the other, the longest where several run side by side (the critical "
         "path), each as it was measured under the run's load: waiting for a place in a batch is in it.",
         *_reused(results),
     )
@@ -246,7 +260,7 @@ def accidents(results: Results) -> Table:
     )  # fmt: skip
     columns = (
         Column("run"), Column("benchmark"), Column("calls", COUNT), Column("of them reused", COUNT),
-        Column("failed questions", COUNT), Column("no answer stated", COUNT), Column("reasonings cut", COUNT),
+        Column("failed questions", COUNT), Column("no answer stated", COUNT), Column("reasoning cut", COUNT),
         Column("finished"),
     )  # fmt: skip
     return Table("calls", "Calls, and what went wrong", columns, rows)
@@ -269,18 +283,19 @@ def _by_benchmark(
 ) -> Table:
     """A row per single-model run, a column per benchmark."""
     runs = {label: run for label, run in results.runs if run.strategy == "single"}
-    order = sorted(runs, key=lambda label: (models(runs[label])["model"], _form_order(form(runs[label]))))
+    order = sorted(runs, key=lambda label: (models(runs[label])["model"], _order(way(runs[label]))))
     tasks = [task for task in results.tasks if any(results.of(label, task) for label in runs)]
     rows = []
     for label in order:
         cells = [value(found) if (found := results.of(label, task)) else None for task in tasks]
-        rows.append((models(runs[label])["model"], form(runs[label]), runs[label].engine, *cells))
+        rows.append((models(runs[label])["model"], str(way(runs[label])), runs[label].engine, *cells))
     columns = (Column("model"), Column("asked"), Column("engine"), *(Column(task, format) for task in tasks))
     return Table(key, title, columns, tuple(rows), notes)
 
 
-def _form_order(asked: str) -> int:
-    return FORMS.index(asked) if asked in FORMS else len(FORMS)
+def _order(asked: Way) -> tuple[int, bool]:
+    """The paper's order: S, E, E-S2, R, R-S2."""
+    return "SER".index(asked.style), asked.two_stage
 
 
 def _spread(spread: Spread | None) -> tuple[Cell, ...]:

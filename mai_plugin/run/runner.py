@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mai_plugin.core.question import Question
-from mai_plugin.core.records import Outcome
+from mai_plugin.core.records import NoConfidence, Outcome
 from mai_plugin.core.strategies import Strategy
+from mai_plugin.engines.base import EngineError
 
 
 @dataclass(frozen=True)
@@ -23,18 +24,54 @@ class Item:
 
 @dataclass(frozen=True)
 class Failure:
-    """A question that could not be answered, and why."""
+    """A question that could not be answered, and why.
+
+    Attributes:
+        question_id: the question's id.
+        error: what was raised.
+        unforeseen: the strategy raised it and no engine did: its type is a part of the message.
+    """
 
     question_id: str
     error: Exception
+    unforeseen: bool = field(default=False, repr=False)
 
     def __str__(self) -> str:
         name = f"question {self.question_id}"
-        reason = re.sub(r" <_io[^>]*>", "", " ".join(str(self.error).split())) or type(self.error).__name__
-        return f"{name} could not be answered: {reason.removeprefix(f'{name}: ')}"
+        reason = re.sub(r" <_io[^>]*>", "", " ".join(str(self.error).split())).removeprefix(f"{name}: ")
+        if self.unforeseen or not reason:
+            reason = f"{type(self.error).__name__}: {reason}".removesuffix(": ")
+        return f"{name} could not be answered: {reason}"
 
 
 Result = Outcome | Failure
+
+
+class Stop(ValueError):
+    """What makes every further question useless, such as a model that cannot be loaded: the run ends with it."""
+
+
+async def answer(question_id: str, build: Awaitable[Question] | Question, strategy: Strategy) -> Result:
+    """Answer one question, or tell why it cannot be answered.
+
+    Raises:
+        Stop: no other question could be answered either.
+    """
+    try:
+        question = build if isinstance(build, Question) else await build
+    except Exception as error:
+        return Failure(question_id, error)
+    try:
+        outcome = await strategy(question)
+        if not isinstance(outcome, Outcome):  # a strategy of the user's own that forgot to return one
+            raise TypeError(f"the strategy returned {type(outcome).__name__}, expected an Outcome")
+        return outcome
+    except Stop:
+        raise
+    except NoConfidence as error:  # the engine gives none for any question
+        raise Stop(str(error)) from error
+    except Exception as error:
+        return Failure(question_id, error, unforeseen=not isinstance(error, EngineError))
 
 
 async def run(
@@ -42,7 +79,7 @@ async def run(
     strategy: Strategy,
     *,
     concurrency: int = 64,
-    on_result: Callable[[Result], None] | None = None,
+    on_result: Callable[[Result], Result | None] | None = None,
 ) -> list[Result]:
     """Answer every item, at most `concurrency` of them in flight at any time.
 
@@ -50,13 +87,14 @@ async def run(
         items: built one by one, as there is room.
         strategy: the coroutine that answers one question.
         concurrency: size of the window.
-        on_result: called with each result as it comes, in no particular order.
+        on_result: called with each result as it comes, in no particular order; may return another in its place.
 
     Returns:
         One `Outcome` or `Failure` per item, in the order of the items.
 
     Raises:
         ValueError: `concurrency` is below 1.
+        Stop: see `answer`; all questions in flight are cancelled.
         asyncio.CancelledError: the run was cancelled; all questions in flight are cancelled with it.
     """
     if concurrency < 1:
@@ -67,14 +105,8 @@ async def run(
 
     async def worker(builder: ThreadPoolExecutor) -> None:
         for index, item in source:  # shared by all workers
-            try:
-                question = await loop.run_in_executor(builder, item.build)
-                result: Result = await strategy(question)
-            except Exception as error:
-                result = Failure(item.question_id, error)
-            results[index] = result
-            if on_result:
-                on_result(result)
+            result = await answer(item.question_id, loop.run_in_executor(builder, item.build), strategy)
+            results[index] = (on_result(result) if on_result else None) or result
 
     # One thread builds the questions (decoding images), beside the loop and in order.
     with ThreadPoolExecutor(1, thread_name_prefix="mai-questions") as builder:

@@ -1,143 +1,180 @@
-"""Models loaded once, and an event loop in a thread that answers questions with them."""
+"""Models, loaded at the first call that the store does not hold, and an event loop that answers questions with them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import Any
 
 from tqdm import tqdm
 
-from mai_plugin.core import strategies
 from mai_plugin.core.agent import Agent, Generate
 from mai_plugin.core.question import Question
-from mai_plugin.core.records import Message, Outcome, Style
+from mai_plugin.core.records import Completion, Message, Outcome, Request, Sparse
 from mai_plugin.core.strategies import Strategy
-from mai_plugin.engines.base import Engine, close_engines, load_engine, load_engines
-from mai_plugin.engines.identity import model_identity
+from mai_plugin.engines.base import ENGINES, Engine, close_engines, load_engine, load_engines
+from mai_plugin.engines.identity import is_settled
 from mai_plugin.run.open_run import OpenRun
-from mai_plugin.run.provenance import new_run_id
+from mai_plugin.run.provenance import model_identities, new_run_id
 from mai_plugin.run.recorder import Recorder
-from mai_plugin.run.runner import Failure, Item, Result, run
+from mai_plugin.run.runner import Failure, Item, Result, Stop
 from mai_plugin.run.summary import Summary
 from mai_plugin.settings import Settings
 
 log = logging.getLogger("mai_plugin")
 
 
-def build_strategy(settings: Settings, agents: dict[str, Agent]) -> Strategy:
-    """The strategy that the settings name, bound to its models."""
-    select = agents["selector"].select if settings.sparse else None
-    if settings.strategy == "mutual_verification":
-        small, large = agents["small"], agents["large"]
-        return partial(strategies.mutual_verification, small=small, large=large, agree=settings.agree, select=select)
-    style: Style = "E" if settings.prompt == "E" else "R"
-    if settings.strategy == "transfer":
-        return partial(strategies.transfer, reasoner=agents["small"], answerer=agents["large"], style=style)
-    if select:
-        small, large = agents["small"], agents["large"]
-        return partial(strategies.sparse_transfer, reasoner=small, answerer=large, select=select, style=style)
-    if settings.two_stage:
-        return partial(strategies.two_stage, model=agents["model"], style=style)
-    ask = {"S": strategies.simple, "E": strategies.explain, "R": strategies.reason}[settings.prompt]
-    return partial(ask, model=agents["model"])
-
-
 class Session:
-    """Loads the models of some settings and answers questions until it is closed.
+    """Answers questions with the models of some settings until it is closed.
 
     Args:
         settings: what to load and how to answer.
         engines: role to engine, to use engines that are loaded already and have answered in no other session (those
             of vLLM are bound to its event loop); they are closed with this one.
+        strategy: makes another strategy of the models than the one that the settings name.
+        record_runs: whether runs are stored, beside their calls.
 
     Attributes:
         agents: role to model, as strategies see them.
+        engines: role to engine; empty until they are loaded.
+        loading_s: seconds that loading them took.
 
     Raises:
-        ValueError: a model cannot be loaded, or the call store cannot be opened.
+        ValueError: the call store cannot be opened; or, where no call can be reused (`store=off`, `reuse=false`, a
+            Hub name that is not cached yet), a model cannot be loaded.
     """
 
-    def __init__(self, settings: Settings, engines: dict[str, Engine] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        engines: Mapping[str, Engine] | None = None,
+        strategy: Callable[[Mapping[str, Agent]], Strategy] | None = None,
+        record_runs: bool = True,
+    ) -> None:
         self.settings = settings
-        self.recorder = Recorder(settings.store, settings.reuse) if settings.store else None
-        self.engines: dict[str, Engine] = engines or {}
+        self.engines: dict[str, Engine] = dict(engines or {})
+        self.loading_s = 0.0
+        self._loading = threading.Lock()
+        self._unusable: Exception | None = None
+        self._record_runs = record_runs
+        self.recorder = Recorder(settings.store, settings.reuse, settings.share_engines) if settings.store else None
         self._identities: dict[str, str] = {}
-        generate: dict[str, Generate] = {}
         try:
-            self._load()
-            for role, (name, model) in self.settings.loaded.items():
-                engine = self.engines[role]
-                generate[role] = engine.generate
-                if self.recorder:
-                    self._identities[role] = model_identity(name, model, engine)
-                    generate[role] = self.recorder.keeping(engine, name, self._identities[role])
+            settled = self._identify()
+            if not (self.recorder and settings.reuse and settled):
+                self.load()
         except BaseException:
             close_engines(self.engines)
             if self.recorder:
                 self.recorder.close()
             raise
-        if self.recorder:
-            log.info("mai: calls are kept in %s", self.recorder.store.path.absolute())
         self.agents = {
-            role: Agent(role, generate[role], settings.prompts, settings.max_reasoning_tokens)
+            role: Agent(role, self._generate(role), settings.prompts, settings.max_reasoning_tokens)
             for role in settings.models
         }
-        if settings.sparse:  # by whatever engine, it is the large model that selects
-            selects = generate.get("selector", generate["large"])
-            self.agents["selector"] = replace(self.agents["large"], generate=selects, sparse=settings.sparse)
-        self.strategy = build_strategy(settings, self.agents)
-        self._unknown_requests: set[str] = set()
-        self._saying = threading.Lock()
+        self.strategy = (strategy or settings.bind)(self.agents)
+        self._warned: set[str] = set()
+        self._warning = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mai-loop", daemon=True)
         self._thread.start()
 
-    def _load(self) -> None:
-        """Load what is not there yet."""
-        missing = {role: model
-                   for role, (_, model) in self.settings.loaded.items() if role not in self.engines}  # fmt: skip
-        if selector := missing.pop("selector", None):
-            # Before the others: vLLM takes what memory it finds free.
-            args = {**selector.args, "only_selects": self.settings.sparse}
-            self.engines["selector"] = load_engine("transformers", selector.source, args, selector.hints)
-        self.engines.update(load_engines(self.settings.engine, missing) if missing else {})
-        if self.settings.sparse:
-            selects = self.engines.get("selector", self.engines["large"])
+    def _identify(self) -> bool:
+        """Note who the models are, as far as that is known before they are loaded; whether that is settled."""
+        self._identities = model_identities(self.settings, self.engines)
+        return all(
+            role in self.engines or is_settled(self.settings.engine_of(role), model)
+            for role, model in self.settings.models.items()
+        )
+
+    def load(self) -> None:
+        """Load what is not loaded yet.  What cannot be loaded is not tried again.
+
+        Raises:
+            ValueError: a model cannot be loaded, or the session is closed.
+        """
+        with self._loading:
+            if self._unusable:
+                raise self._unusable
+            missing = {role: model for role, model in self.settings.models.items() if role not in self.engines}
+            if not missing:
+                return
+            started = time.perf_counter()
+            log.info("mai: loading %s", ", ".join(f"{role} ({model.name})" for role, model in missing.items()))
+            loaded: dict[str, Engine] = {}
+            try:
+                if selector := missing.pop("selector", None):
+                    # Before the others: vLLM takes what memory it finds free.
+                    loaded["selector"] = load_engine("transformers", selector.source, selector.args, selector.hints)
+                loaded.update(load_engines(self.settings.engine, missing))
+                self._check_selection({**self.engines, **loaded})
+            except Exception as error:
+                close_engines(loaded)
+                self._unusable = error
+                raise
+            self.engines.update(loaded)
+            self._identify()
+            seconds = time.perf_counter() - started
+            self.loading_s += seconds
+            log.info("mai: loaded in %.1f s", seconds)
+
+    def _check_selection(self, engines: Mapping[str, Engine]) -> None:
+        """Refuse a layer that the model does not have before any question is answered."""
+        if "selector" in self.settings.spec.roles and self.settings.arguments.get("transfer") != "full":
+            selects = engines.get("selector") or engines.get("large")
             if check := getattr(selects, "check_selection", None):  # a script selects whatever it says
-                check(self.settings.sparse)
+                check(Sparse(self.settings.arguments["layer"]))
+
+    def _generate(self, role: str) -> Generate:
+        """A role's way to answer a request: from the store, else by its engine, which is loaded then."""
+
+        async def generate(request: Request) -> Completion:
+            if role not in self.engines:
+                try:
+                    await asyncio.get_running_loop().run_in_executor(None, self.load)
+                except Exception as error:  # a checkpoint's own code may run here
+                    named = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+                    raise Stop(" ".join(named.split())) from error
+            return await self.engines[role].generate(request)
+
+        if not self.recorder:
+            return generate
+        name = self.settings.engine_of(role)
+        by_question = getattr(self.engines[role], "by_question", False) if role in self.engines else None
+        if by_question is None:
+            by_question = ENGINES[name].by_question
+        return self.recorder.keeping(generate, name, lambda: self._identities[role], by_question)
 
     def question(self, id: str, messages: Sequence[Message], max_new_tokens: int) -> Question:
-        """Build a question; says once per task if the table of requests for brevity does not know its prompt."""
+        """Build a question; warns once per task whose prompt ends with no known request for a short answer."""
         question = Question.from_messages(id, messages, max_new_tokens, self.settings.prompts)
-        with self._saying:
-            self._say_what_is_odd(question, id.rpartition("/")[0])
+        with self._warning:
+            self._warn_once(question, id.rpartition("/")[0])
         return question
 
-    def _say_what_is_odd(self, question: Question, task: str) -> None:
+    def _warn_once(self, question: Question, task: str) -> None:
+        if task in self._warned:
+            return
         wordings = {*self.settings.prompts.explain.values(), *self.settings.prompts.reason.values()}
-        cascade = self.settings.strategy == "mutual_verification"
-        if cascade and question.request in wordings and task not in self._unknown_requests:
-            self._unknown_requests.add(task)
+        if self.settings.strategy == "mutual_verification" and question.request in wordings:
             log.warning(
                 "mai: %s: the task itself asks for reasoning (a *_mai_e or *_mai_r task?), so that the cascade has no "
                 "short answers: choose the plain task", task or question.id
             )  # fmt: skip
-        if not question.known and task not in self._unknown_requests:
-            self._unknown_requests.add(task)
-            found = f"took {question.request!r} for" if question.request else "found no"
+        elif not question.known:
+            guessed = f"guessed {question.request!r}" if question.request else "found none"
             log.warning(
-                "mai: %s: the prompt ends with no known request for brevity; %s request by the general rule "
-                "(E and R are put behind the rest; add yours with prompts=FILE, key 'brevity')",
-                task or question.id, found,
+                "mai: %s: no known 'answer briefly' sentence at the end of the prompt; %s (E and R are appended to the "
+                "rest). Add yours under 'brevity' in prompts=FILE",
+                task or question.id, guessed,
             )  # fmt: skip
+        else:
+            return
+        self._warned.add(task)
 
     def run(
         self,
@@ -150,12 +187,12 @@ class Session:
     ) -> tuple[list[Result], Summary]:
         """Answer questions, `settings.concurrency` at a time, with a progress bar.
 
-        A question that fails is reported at once, by its id; the others go on.  Ctrl-C cancels what is in flight.
+        A question that fails is reported at once, by its id; the others continue.  Ctrl-C cancels what is in flight.
 
         Args:
             items: the questions.
             progress: whether to show the bar.
-            harness: kept with the run, see `describe_environment`.
+            harness: stored with the run, see `describe_environment`.
             run_id: the run's id in the store; default: a new one.
             part_of: rank 0's run id, where several ranks make one run together.
 
@@ -163,37 +200,24 @@ class Session:
             A result per item, in order, and the run's summary.
 
         Raises:
-            ValueError: the session is closed, or the call store cannot be written.
+            ValueError: the session is closed, the call store cannot be written, or a model cannot be loaded.
         """
         tasks = list(dict.fromkeys(item.question_id.rpartition("/")[0] for item in items))
-        self._begin(run_id, tasks, harness, part_of)
-        recorder = self.recorder
-        started = time.perf_counter()
+        opened = self.open_run(tasks, harness=harness, run_id=run_id, part_of=part_of)
         routes: dict[str, int] = {}
         with tqdm(total=len(items), desc=self.settings.name, unit="question", disable=not progress) as bar:
 
-            def take(result: Result) -> None:
-                if recorder:
-                    recorder.add(result, "" if isinstance(result, Failure) else self.text(result))
-                if isinstance(result, Failure):
-                    tqdm.write(f"mai: {result}", file=sys.stderr)
-                else:
+            def show(result: Result) -> None:
+                if not isinstance(result, Failure):
                     routes[result.route] = routes.get(result.route, 0) + 1
                     bar.set_postfix(routes, refresh=False)
                 bar.update()
 
-            future = asyncio.run_coroutine_threadsafe(
-                run(items, self.strategy, concurrency=self.settings.concurrency, on_result=take), self._loop
-            )
-            try:
-                results = future.result()
-            except BaseException:  # Ctrl-C lands here, in the main thread, while the loop's thread still works
-                future.cancel()
-                raise
-        wall_s = time.perf_counter() - started
-        if recorder:
-            recorder.end(wall_s)
-        return results, Summary.of(results, wall_s)
+            results = opened.ask_all(items, show)
+        summary = opened.end()
+        if not self.engines and items:
+            log.info("mai: all calls came from the store: no model was loaded")
+        return results, summary
 
     def open_run(
         self,
@@ -201,40 +225,33 @@ class Session:
         *,
         harness: Mapping[str, Any] | None = None,
         run_id: str | None = None,
-        goes_on: tuple[str, Sequence[str]] | None = None,
+        part_of: str | None = None,
+        resumes: tuple[str, Sequence[str]] | None = None,
         text: Callable[[Outcome], str] | None = None,
     ) -> OpenRun:
-        """Open a run whose questions come one at a time, from threads of the harness.
+        """Open a run, whose questions may come one at a time, from threads of the harness.
 
         Args:
             tasks: the harness's tasks that they are of.
-            harness, run_id: as in `run`.
-            goes_on: an earlier run's id and the questions (ids) whose answers, which the harness has kept from it,
-                count as this one's too.
+            harness, run_id, part_of: as in `run`.
+            resumes: an earlier run's id and the questions (ids) whose answers, which the harness has from it, count as
+                this one's too.
             text: what goes back to the harness, in place of `Session.text`.
 
         Raises:
             ValueError: as `run`.
         """
-        self._begin(run_id, tasks, harness, None, goes_on)
-        return OpenRun(self.strategy, self._loop, self.settings.concurrency, text or self.text, self.recorder)
-
-    def _begin(
-        self,
-        run_id: str | None,
-        tasks: Sequence[str],
-        harness: Mapping[str, Any] | None,
-        part_of: str | None,
-        goes_on: tuple[str, Sequence[str]] | None = None,
-    ) -> None:
         if self.closed:
             raise ValueError("the session is closed: its models are gone, open another one")
-        if self.recorder:
+        recorder = self.recorder if self._record_runs else None
+        if recorder:
             run_id = run_id or new_run_id(self.settings.name)
-            self.recorder.begin(run_id, self.settings, self._identities, list(tasks), harness or {}, part_of, goes_on)
+            recorder.begin(run_id, self.settings, self._identities, list(tasks), harness or {}, part_of, resumes)
+        concurrency, text = self.settings.concurrency, text or self.text
+        return OpenRun(self.strategy, self._loop, concurrency, text, recorder, lambda: self.loading_s)
 
     def text(self, outcome: Outcome) -> str:
-        """What to hand to a scorer: the bare answer, or the text as the model wrote it (`raw`)."""
+        """What to return to a scorer: the bare answer, or the text as generated (`raw`)."""
         return outcome.final.text if self.settings.raw else outcome.answer
 
     @property
@@ -246,7 +263,9 @@ class Session:
         """Free the models and stop the loop.  May be called twice."""
         if self.closed:
             return
-        close_engines(self.engines)
+        with self._loading:
+            close_engines(self.engines)
+            self._unusable = ValueError("the session is closed")
         asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
         if self.recorder:
             self.recorder.close()

@@ -1,4 +1,4 @@
-"""The call store: one SQLite file in which every finished call is kept at once, so that none is made twice.
+"""The call store: one SQLite file in which every finished call is stored at once, so that none is made twice.
 
 Tables: `calls` (a request's key and its completion), `runs` (settings and environment), `outcomes` (a row per question
 of a run: route, answer, what went back to the harness) and `outcome_calls` (the calls that an outcome used, in order).
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import sqlite3
 import threading
@@ -17,15 +18,17 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from mai_plugin.core.records import Completion, Outcome, Request
 from mai_plugin.engines.images import pixel_digest
 
+log = logging.getLogger("mai_plugin")
+
 VERSION = 2
-"""1 had no `details`; such a file is brought up to date when it is opened to write."""
+TABLES = frozenset(("meta", "calls", "runs", "outcomes", "outcome_calls"))
 WAIT_S = 60.0
 """How long a process waits for another one that is writing."""
 
@@ -61,7 +64,7 @@ CREATE TABLE runs (
     settings TEXT NOT NULL,         -- JSON: models (role to name, identity, args), prompts, limits, concurrency
     environment TEXT NOT NULL,      -- JSON: harness, where it writes results, versions, machine
     started_at TEXT NOT NULL,
-    finished_at TEXT,               -- NULL: it did not come to its end
+    finished_at TEXT,               -- NULL: it did not finish
     wall_s REAL                     -- first question to last answer
 );
 CREATE TABLE outcomes (
@@ -86,23 +89,31 @@ CREATE TABLE outcome_calls (
 );
 """
 _FORGET_CALLS = "DELETE FROM outcome_calls WHERE run = ? AND question_id = ?"
-_COMPLETION = "text, prompt_tokens, cached_tokens, output_tokens, ttft_s, e2e_s, finish_reason, logprob, details"
-_WITHOUT_DETAILS = _COMPLETION.replace("details", "NULL")
+COMPLETION = "text, prompt_tokens, cached_tokens, output_tokens, ttft_s, e2e_s, finish_reason, logprob, details"
+"""The columns of `checksum` and `completion`."""
+_CALL = f"key, model, engine, question_id, stage, request, {COMPLETION}, checksum, made_at"
+ADD_CALL = f"INSERT INTO calls ({_CALL}) VALUES ({', '.join('?' * len(_CALL.split(', ')))})"
+"""Takes what `call_row` returns."""
 
 
 class Store:
     """An open call store.  Several threads and processes may use one file at the same time.
 
+    Opening looks at the header, the names of the tables and the schema version only, so that it takes as long for a
+    large file as for a small one.  A row is checked when it is read.
+
     Args:
         path: the SQLite file; made, with its folder, if it does not exist.
 
     Raises:
-        ValueError: the file cannot be made or opened, is damaged, or has another schema version.  It is not touched.
+        ValueError: the file cannot be made or opened, is no call store, is truncated, or has another schema version.
+            It is not touched.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
+        self._damaged: set[int] = set()
         advice = "give another file (store=PATH), or store=off"
         if path.is_dir():
             raise ValueError(f"call store {path} is a folder; {advice}")
@@ -111,10 +122,12 @@ class Store:
             if not _may_be_sqlite(path):
                 raise ValueError(f"call store {path} is damaged or no call store; {advice}")
             self._connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
+            # A damaged text may be no valid UTF-8: it has to be read to be found damaged.
+            self._connection.text_factory = any_text
         except (OSError, sqlite3.Error) as error:
             raise ValueError(f"call store {path}: {error}; {advice}") from error
         try:
-            trouble = self._check() or self._prepare()
+            trouble = schema_trouble(self._connection) or self._prepare()
         except sqlite3.OperationalError as error:
             self._connection.close()
             raise ValueError(f"call store {path}: {error}; {advice}") from error
@@ -124,53 +137,18 @@ class Store:
             self._connection.close()
             raise ValueError(f"call store {path} {trouble}; {advice}")
 
-    def _check(self) -> str | None:
-        """What is wrong with the file, if it holds anything yet.  Only reads, and all as of one moment: another process
-        may bring the file up to date, or write, meanwhile."""
-        self._connection.execute("BEGIN")
-        try:
-            return self._what_is_wrong()
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-
-    def _what_is_wrong(self) -> str | None:
-        tables = [row[0] for row in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        if not tables:
-            return None
-        if "meta" not in tables:
-            return f"is no call store: it holds the tables of something else ({', '.join(tables[:3])})"
-        version = self._connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
-        if version not in (("1",), (str(VERSION),)):
-            return f"has schema version {version and version[0]}, this package writes {VERSION}"
-        columns = completion_columns(int(version[0]))
-        state = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if state != "ok":
-            return f"is damaged ({' '.join(state.split())})"
-        # The pages may be in order and their contents not: SQLite itself has no checksums.
-        for id, kept, *values in self._connection.execute(f"SELECT id, checksum, {columns} FROM calls"):
-            if checksum(values) != kept:
-                return f"is damaged (call {id} is not what was written)"
-        return None
-
     def _prepare(self) -> str | None:
-        """Make the tables, unless another process did so just now.  Returns what is wrong, as `_check` does."""
+        """Make the tables, unless another process did so just now.  Returns what is wrong, as `schema_trouble` does."""
         self._use_wal()
         # A killed process loses nothing; a power cut may take the last calls, but leaves the file sound.
         self._connection.execute("PRAGMA synchronous = NORMAL")
         with self._transaction() as connection:
-            if not connection.execute("SELECT name FROM sqlite_master").fetchone():
-                for statement in _SCHEMA.split(";\n"):
-                    connection.execute(statement)
-                connection.execute("INSERT INTO meta VALUES ('version', ?)", (str(VERSION),))
-                return None
-        trouble = self._check()
-        if not trouble:
-            with self._transaction() as connection:
-                if connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone() == ("1",):
-                    connection.execute("ALTER TABLE calls ADD COLUMN details TEXT")
-                    connection.execute("UPDATE meta SET value = ? WHERE key = 'version'", (str(VERSION),))
-        return trouble
+            if connection.execute("SELECT name FROM sqlite_master").fetchone():
+                return schema_trouble(connection)
+            for statement in _SCHEMA.split(";\n"):
+                connection.execute(statement)
+            connection.execute("INSERT INTO meta VALUES ('version', ?)", (str(VERSION),))
+        return None
 
     def _use_wal(self) -> None:
         """With WAL a call is a short append, and readers do not wait for writers.
@@ -200,13 +178,25 @@ class Store:
                     self._connection.execute("ROLLBACK")
                 raise
 
-    def find(self, key: str) -> tuple[int, Completion] | None:
-        """The first call made under a key, with its row id."""
+    def find(self, key: str, engine: str | None = None) -> tuple[int, Completion] | None:
+        """The first undamaged call made under a key, with its row id.  A damaged one is logged and skipped.
+
+        Args:
+            key: see `request_key`.
+            engine: take only calls that this engine made.
+        """
+        of_engine, values = (" AND engine = ?", (key, engine)) if engine else ("", (key,))
         with self._lock:
-            row = self._connection.execute(
-                f"SELECT id, {_COMPLETION} FROM calls WHERE key = ? ORDER BY id LIMIT 1", (key,)
-            ).fetchone()
-        return (row[0], completion(row[1:])) if row else None
+            rows = self._connection.execute(
+                f"SELECT id, checksum, {COMPLETION} FROM calls WHERE key = ?{of_engine} ORDER BY id", values
+            ).fetchall()
+        for id, stored, *columns in rows:
+            if checksum(columns) == stored:
+                return id, completion(columns)
+            if id not in self._damaged:
+                self._damaged.add(id)
+                log.warning("mai: call store %s: call %d is damaged (checksum); it is skipped", self.path, id)
+        return None
 
     def add_call(self, key: str, model: str, engine: str, request: Request, done: Completion) -> int:
         """Keep a finished call.  It is on disk when this returns.
@@ -214,21 +204,9 @@ class Store:
         Returns:
             Its row id.
         """
-        # SQLite keeps NaN as NULL and -0.0, the log-probability of a certain answer, as 0.0.
-        logprob = None if done.logprob is None or math.isnan(done.logprob) else float(done.logprob) + 0.0
-        columns = (
-            pack(done.text), int(done.prompt_tokens), int(done.cached_tokens), int(done.output_tokens),
-            float(done.ttft_s) + 0.0, float(done.e2e_s) + 0.0, done.finish_reason, logprob,
-            json.dumps(dict(done.details)) if done.details else None,
-        )  # fmt: skip
-        asked = (key, model, engine, request.question_id, request.stage, describe(request))
-        values = (*asked, *columns, checksum(columns), now())
+        values = call_row(key, model, engine, request, done)
         with self._lock:
-            cursor = self._connection.execute(
-                "INSERT INTO calls (key, model, engine, question_id, stage, request, "
-                f"{_COMPLETION}, checksum, made_at) VALUES ({', '.join('?' * len(values))})",
-                values,
-            )
+            cursor = self._connection.execute(ADD_CALL, values)
         return int(cursor.lastrowid or 0)
 
     def begin_run(
@@ -275,7 +253,7 @@ class Store:
             connection.execute(_FORGET_CALLS, (run, question_id))
 
     def take_over(self, run: str, earlier: str, question_ids: Sequence[str]) -> None:
-        """Count answered questions of an earlier run to a later one that goes on with it, their calls as reused."""
+        """Count answered questions of an earlier run to a later one that resumes it, their calls as reused."""
         keys = [(run, earlier, question_id) for question_id in question_ids]
         with self._transaction() as connection:
             connection.executemany(
@@ -290,7 +268,7 @@ class Store:
             )
 
     def end_run(self, id: str, wall_s: float) -> None:
-        """Close a run that came to its end, all its outcomes being written."""
+        """Close a run that finished, all its outcomes being written."""
         with self._lock:
             self._connection.execute("UPDATE runs SET finished_at = ?, wall_s = ? WHERE id = ?", (now(), wall_s, id))
 
@@ -328,22 +306,55 @@ def describe(request: Request) -> str:
     return json.dumps({"max_tokens": request.max_tokens, "messages": messages, **sparse})
 
 
+def call_row(key: str, model: str, engine: str, request: Request, done: Completion) -> tuple[Any, ...]:
+    """A finished call as the row that `ADD_CALL` inserts."""
+    # SQLite keeps NaN as NULL and -0.0, the log-probability of a certain answer, as 0.0.
+    logprob = None if done.logprob is None or math.isnan(done.logprob) else float(done.logprob) + 0.0
+    columns = (
+        pack(done.text), int(done.prompt_tokens), int(done.cached_tokens), int(done.output_tokens),
+        float(done.ttft_s) + 0.0, float(done.e2e_s) + 0.0, done.finish_reason, logprob,
+        json.dumps(dict(done.details)) if done.details else None,
+    )  # fmt: skip
+    asked = (key, model, engine, request.question_id, request.stage, describe(request))
+    return (*asked, *columns, checksum(columns), now())
+
+
 def checksum(columns: Sequence[Any]) -> int:
-    """CRC-32 of a call's columns from `text` to `logprob`, and of its `details` if it has any, as in the file."""
-    *first, details = columns
-    return zlib.crc32(repr(tuple(columns if details is not None else first)).encode("utf-8", "surrogatepass"))
+    """CRC-32 of a call's columns from `text` to `logprob`, and of its `details` if it has any, as in the file.
+
+    It is that of the columns' `repr` as a tuple, put together here because that takes half the time.
+    """
+    text, prompt, cached, output, ttft_s, e2e_s, reason, logprob, details = columns
+    more = "" if details is None else f", {details!r}"
+    return zlib.crc32(
+        f"({text!r}, {prompt!r}, {cached!r}, {output!r}, {ttft_s!r}, {e2e_s!r}, {reason!r}, {logprob!r}{more})".encode()
+    )
 
 
-def completion_columns(version: int) -> str:
-    """The columns of `checksum` and `completion` in a file of that schema version."""
-    return _WITHOUT_DETAILS if version == 1 else _COMPLETION
-
-
-def completion(row: tuple[Any, ...]) -> Completion:
+def completion(row: Sequence[Any]) -> Completion:
     """A row of the completion's columns, in their order, as a record; `reused` and `call_id` may follow."""
     text, *numbers, details = row[:9]
     done = Completion(unpack(text), *numbers, *row[9:])
     return replace(done, details=json.loads(details)) if details else done
+
+
+def schema_trouble(connection: sqlite3.Connection) -> str | None:
+    """What is wrong with a file, if it holds anything yet.  Only reads, and no row of a call."""
+    tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    if not tables:
+        return None
+    if "meta" not in tables:
+        return f"is no call store: it holds the tables of something else ({', '.join(tables[:3])})"
+    version = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
+    if version != (str(VERSION),):
+        return f"has schema version {version and version[0]}, this package writes {VERSION}"
+    missing = sorted(TABLES.difference(tables))
+    return f"is damaged: it has no table {', '.join(missing)}" if missing else None
+
+
+def any_text(value: bytes) -> str:
+    """Text from SQLite, whatever bytes there are: a damaged one does not raise, and fails its checksum."""
+    return value.decode("utf-8", "surrogateescape")
 
 
 def pack(text: str) -> str | bytes:
@@ -362,4 +373,4 @@ def unpack(value: str | bytes) -> str:
 
 def now() -> str:
     """The time as the store writes it: UTC, ISO 8601, to the millisecond."""
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mai_plugin.core.records import Outcome, Usage, total, total_details
+from mai_plugin.core.records import Outcome, Usage, in_order, total, total_details
 from mai_plugin.run.runner import Failure, Result
 
 SHARES = {
-    ("kept_tokens", "full_tokens"): "reasoning tokens handed on",
+    ("kept_tokens", "full_tokens"): "reasoning tokens transferred",
     ("accepted_tokens", "drafted_tokens"): "drafted tokens accepted",
 }
 
@@ -26,7 +26,7 @@ class Summary:
         usage: role to the token counts of that model's calls.
         wall_s: seconds from the first question to the last answer; loading the models is not in it.
         failed: questions that could not be answered.
-        no_answer: questions whose final text states no answer; they are handed to the scorer as they stand.
+        no_answer: questions whose final text states no answer; they are passed to the scorer as is.
         cut_reasoning: E or R texts that the token limit cut.
         reused: what of `usage` was taken from the call store: if any, `wall_s` says nothing about speed.
         details: sums of the counts that only some calls have, see `Completion`.
@@ -47,7 +47,7 @@ class Summary:
         """Summarise the results of a run."""
         outcomes = [result for result in results if isinstance(result, Outcome)]
         calls = [call for outcome in outcomes for call in outcome.calls]
-        roles = sorted({call.role for call in calls}, key=("small", "large", "model").index)
+        roles = in_order(call.role for call in calls)
         return cls(
             questions=len(outcomes),
             routes=dict(Counter(outcome.route for outcome in outcomes).most_common()),
@@ -105,12 +105,13 @@ class Summary:
             for role, usage in self.usage.items()
         )
         trouble: dict[str, Any] = {
-            "failed": self.failed, "state no answer": self.no_answer, "reasonings cut by the limit": self.cut_reasoning,
+            "failed": self.failed, "without an answer": self.no_answer,
+            "reasoning texts cut by the limit": self.cut_reasoning,
         }  # fmt: skip
         notes = "".join(f"; {count:,} {what}" for what, count in trouble.items() if count)
         for (key, of_key), what in SHARES.items():
             part, whole = self.details.get(key, 0), self.details.get(of_key)
             notes += f"; {part:,} of {whole:,} {what} ({part / whole:.1%})" if whole else ""
         if self.reused.calls:
-            notes += f"; {self.reused.calls:,} calls reused, so the time says nothing about speed"
+            notes += f"; {self.reused.calls:,} calls came from the store, so this is not a timing"
         return f"{self.questions:,} questions in {self.wall_s:.1f} s: {routes}; {models}{notes}"

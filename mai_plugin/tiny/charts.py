@@ -154,7 +154,7 @@ class ChartQuestion:
     Attributes:
         id: unique for a seed, and the same in each run.
         image: the chart, RGB, 128 x 96.
-        question: the text without any request for brevity; options stand on lines of their own.
+        question: the text without any request for brevity; options are on lines of their own.
         answer: a number, a colour, yes or no, or a letter.
         kind: the answer kind: short, yes_no or choice.
         task: what is asked, one of ``KINDS``.

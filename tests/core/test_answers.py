@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mai_plugin.core.answers import MAX_BARE_WORDS, agree, agree_relaxed, extract, normalise
+from mai_plugin.core.agreement import agree, agree_relaxed, normalise
+from mai_plugin.core.answers import MAX_BARE_WORDS, extract
 
 OPTIONS = {"A": "red", "B": "blue", "C": "green"}
 

@@ -9,6 +9,7 @@ import pytest
 from mai_plugin.core.prompts import inert, load_prompts
 from mai_plugin.core.question import Question, find_options
 from mai_plugin.core.records import Image, Message
+from mai_plugin.core.stems import split_request
 
 PROMPTS = load_prompts()
 PICTURE = Image("a picture")
@@ -137,7 +138,7 @@ def test_own_wordings(tmp_path: Path) -> None:
     prompts = load_prompts(file)
     assert prompts.wording("R", "short") == "Ponder."
     assert prompts.wording("R", "choice") == PROMPTS.wording("R", "choice")
-    assert prompts.split_request("Why?\nBe short!") == ("Why?", "Be short!", True)
+    assert split_request("Why?\nBe short!", prompts) == ("Why?", "Be short!", True)
 
 
 @pytest.mark.parametrize(

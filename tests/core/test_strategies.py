@@ -94,14 +94,14 @@ def test_both_short_answers_are_asked_at_the_same_time() -> None:
 
 def test_an_agreement_of_ones_own() -> None:
     small, large, _, _ = agents({"S": "8"}, {"S": "7"})
-    outcome = run(strategies.mutual_verification(QUESTION, small, large, agree=lambda a, b, kind: True))
+    outcome = run(strategies.mutual_verification(QUESTION, small, large, agreement=lambda a, b, kind: True))
     assert (outcome.route, outcome.answer) == ("agree-simple", "7")
 
 
 def test_sparse_transfer_hands_on_what_the_large_model_selects() -> None:
     reasoning = "3 and 4 <|im_end|>.\nAnswer: 9"
     small, large, _, engine = agents({"S": "8", "R": reasoning}, {"S": "7", "select": "4 <|im_end|> 9", "final": "9"})
-    outcome = run(strategies.mutual_verification(QUESTION, small, large, select=large.select))
+    outcome = run(strategies.mutual_verification(QUESTION, small, large, transfer="sparse"))
     assert (outcome.route, outcome.answer) == ("sparse-transfer", "9")
     assert stages(outcome) == [
         ("small", "S"), ("large", "S"), ("small", "R"), ("large", "select"), ("large", "final"),
@@ -119,7 +119,7 @@ def test_sparse_transfer_hands_on_what_the_large_model_selects() -> None:
 
 def test_a_sparse_cascade_that_agrees_selects_nothing() -> None:
     small, large, _, engine = agents({"S": "8", "R": "Answer: 7"}, {"S": "7"})
-    outcome = run(strategies.mutual_verification(QUESTION, small, large, select=large.select))
+    outcome = run(strategies.mutual_verification(QUESTION, small, large, transfer="sparse"))
     assert outcome.route == "agree-reason"
     assert [request.stage for request in engine.requests] == ["S"]
 
@@ -127,7 +127,7 @@ def test_a_sparse_cascade_that_agrees_selects_nothing() -> None:
 @pytest.mark.parametrize("style", ["E", "R"])
 def test_sparse_transfer_of_every_question(style: str) -> None:
     small, large, _, engine = agents({style: "3 and 4. Answer: 9"}, {"select": "4 9", "final": "9"})
-    outcome = run(strategies.sparse_transfer(QUESTION, small, large, large.select, style))  # type: ignore[arg-type]
+    outcome = run(strategies.sparse_transfer(QUESTION, small, large, prompt=style))  # type: ignore[arg-type]
     assert (outcome.route, outcome.answer) == ("sparse-transfer", "9")
     assert stages(outcome) == [("small", style), ("large", "select"), ("large", "final")]
     wording = PROMPTS.wording(style, "short")  # type: ignore[arg-type]
@@ -149,11 +149,11 @@ def test_a_layer_is_a_number_or_a_share_of_the_depth(layer: float, depth: int, n
 def test_single_strategies() -> None:
     model = agents({"S": "1", "E": "So.\nAnswer: 2", "R": "Hm.\nAnswer: 3", "final": "4"}, {})[0]
     outcomes = {
-        "S": strategies.simple(QUESTION, model),
-        "E": strategies.explain(QUESTION, model),
-        "R": strategies.reason(QUESTION, model),
-        "R-S2": strategies.two_stage(QUESTION, model),
-        "E-S2": strategies.two_stage(QUESTION, model, "E"),
+        "S": strategies.single(QUESTION, model),
+        "E": strategies.single(QUESTION, model, "E"),
+        "R": strategies.single(QUESTION, model, "R"),
+        "R-S2": strategies.single(QUESTION, model, "R", two_stage=True),
+        "E-S2": strategies.single(QUESTION, model, "E", two_stage=True),
     }
     answers = {}
     for route, awaitable in outcomes.items():

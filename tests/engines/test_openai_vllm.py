@@ -18,8 +18,6 @@ from mai_plugin.run.session import Session
 from mai_plugin.settings import Settings
 from mai_plugin.tiny.charts import REQUEST, ChartQuestion, chart_questions
 
-pytestmark = pytest.mark.slow
-
 CHARTS = 24
 MAY_DIFFER = 0.05
 """Share of calls whose text may differ between two engines: float32 sums in another order may turn a close choice."""
@@ -137,7 +135,7 @@ def test_the_real_command_line(urls: dict[str, str], offline: Offline) -> None:
     key = "sk-not-to-be-seen-0123456789"
     done = offline.lmms_eval(
         "--model", "mai_cascade", "--model_args",
-        f"preset=MAI-tiny,engine=openai,small_base_url={urls['small']},large_base_url=[{urls['large']}],store=served",
+        f"preset=MAI-tiny,engine=openai,small_base_url={urls['small']},large_base_url={urls['large']},store=served",
         "--tasks", "chartqa,pope", "--limit", str(CHARTS), "--batch_size", "16", "--device", "cpu",
         "--output_path", "served", "--log_samples", OPENAI_API_KEY=key,
     )  # fmt: skip

@@ -92,7 +92,6 @@ def test_a_closed_engine_stops(tmp_path: Path) -> None:
     asyncio.run(close_on_the_way())
 
 
-@pytest.mark.slow
 def test_the_tiny_pair() -> None:
     charts = chart_questions(12, 99)
     texts = {}

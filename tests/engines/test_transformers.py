@@ -16,7 +16,7 @@ from PIL import Image as PILImage
 from safetensors.torch import load_file, save_file
 
 from mai_plugin.core.prompts import inert
-from mai_plugin.core.records import Completion, Image, Message, Request, Sparse
+from mai_plugin.core.records import Completion, Image, Message, Request
 from mai_plugin.engines.base import EngineError, load_engine
 from mai_plugin.engines.transformers import TransformersEngine, _Watch, collate
 
@@ -105,7 +105,7 @@ def test_counts_and_times(engine: TransformersEngine) -> None:
 
 def test_stages_are_not_mixed_in_a_batch(engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = count_batches(engine, monkeypatch)
-    requests = [Request((user("Hello"),), 4, str(i), "R" if i % 2 else "S") for i in range(6)]
+    requests = [Request((user("Hello"),), 4, str(i), lane="R" if i % 2 else "S") for i in range(6)]
     together(engine, requests)
     assert sizes == [3, 3]
 
@@ -267,7 +267,7 @@ def test_a_checkpoint_that_lacks_a_weight_is_not_filled_up(folder: Path, tmp_pat
         tmp_path / "part" / "model.safetensors",
         {"format": "pt"},
     )
-    for args in ({}, {"only_selects": Sparse(0)}):
+    for args in ({}, {"first_layers": 0}):
         with pytest.raises(
             ValueError, match=r"the checkpoint lacks 1 weights, such as .*layers.0.self_attn.q_proj.weight"
         ):

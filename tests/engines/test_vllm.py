@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
 
 import psutil
 import pytest
@@ -17,7 +16,7 @@ pytest.importorskip("vllm")
 from PIL import Image as PILImage
 
 from mai_plugin.core.agent import Agent
-from mai_plugin.core.records import Completion, Image, Message, Outcome, Request, Sparse
+from mai_plugin.core.records import Completion, Image, Message, Outcome, Request
 from mai_plugin.engines import vllm as module
 from mai_plugin.engines.base import EngineError, ModelSpec, load_engines
 from mai_plugin.engines.transformers import TransformersEngine
@@ -25,11 +24,10 @@ from mai_plugin.engines.vllm import VLLMEngine
 from mai_plugin.engines.vllm_memory import GIB, Gpu
 from mai_plugin.resources import SHIPPED_MODELS
 from mai_plugin.run.runner import Item
-from mai_plugin.run.session import Session, build_strategy
+from mai_plugin.run.session import Session
 from mai_plugin.settings import Settings
 from mai_plugin.tiny.charts import chart_questions
 
-pytestmark = pytest.mark.slow
 CHARTS = 48
 SMALL = {"dtype": "float32", "max_model_len": 512, "enforce_eager": True, "kv_cache_memory_bytes": 64 << 20}
 
@@ -124,11 +122,11 @@ def test_the_transfer_call_finds_its_image_and_stem_in_the_cache(pair):
 def test_a_selector_beside_it(pair, monkeypatch):
     """Sparse transfer on vLLM: what transformers selects, from the first layers of the large model."""
     args = {"preset": "MAI-tiny", "store": "off", "strategy": "sparse_transfer", "layer": 1}
-    selector = TransformersEngine(str(SHIPPED_MODELS["mai-tiny-large"]), dtype="float32", only_selects=Sparse(1))
-    selects = replace(pair.agents["large"], generate=selector.generate, sparse=Sparse(1))
+    selector = TransformersEngine(str(SHIPPED_MODELS["mai-tiny-large"]), dtype="float32", first_layers=1)
+    selects = Agent("selector", selector.generate, pair.settings.prompts)
     settings = Settings.from_args("mutual_verification", {**args, "engine": "vllm", "selector": "mai-tiny-large"})
     # In the pair's own session: engines of vLLM answer in one event loop only.
-    monkeypatch.setattr(pair, "strategy", build_strategy(settings, {**pair.agents, "selector": selects}))
+    monkeypatch.setattr(pair, "strategy", settings.bind({**pair.agents, "selector": selects}))
     results, summary = pair.run(items(pair)[:8], progress=False)
     selector.close()
     assert all(isinstance(result, Outcome) for result in results), results

@@ -132,7 +132,7 @@ def test_results_of_another_run_and_other_json_files_are_not_taken(store: Store,
         ({}, "lmms-eval was run without --output_path"),
         ({"harness": "other"}, "its harness is other, and only results of lmms-eval and VLMEvalKit are read"),
         ({"results": Path("/nowhere")}, "the folder /nowhere is gone: name it with --results"),
-        ({"wall_s": None, "results": Path()}, "the run did not come to its end"),
+        ({"wall_s": None, "results": Path()}, "the run did not finish"),
         ({"failed": ["chartqa/3"], "results": Path()}, "1 of 4 questions could not be answered"),
     ],
 )

@@ -17,6 +17,7 @@ from mai_plugin.tiny.datasets import BENCHMARKS, write_benchmark
 
 LIMIT = 8
 LMMS_EVAL = str(Path(sysconfig.get_path("scripts")) / "lmms-eval")
+SCRIPTED = "engine=scripted,small=small.json,large=large.json"
 SCORES = {
     "chartqa": ("relaxed_overall,none", 1.0),
     "pope": ("pope_accuracy,none", 1.0),
@@ -100,3 +101,15 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Offline:
     (folder / "small.json").write_text(json.dumps(small))
     (folder / "large.json").write_text(json.dumps(large))
     return Offline(folder, questions)
+
+
+@pytest.fixture(scope="session")
+def cascade(offline: Offline) -> Offline:
+    """One run of `mai_cascade` over all six tasks."""
+    done = offline.lmms_eval(
+        "--model", "mai_cascade", "--model_args", f"{SCRIPTED},store=cascade.sqlite", "--tasks", ",".join(BENCHMARKS),
+        "--limit", str(LIMIT), "--output_path", "cascade", "--log_samples",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"mai: calls are stored in {offline.folder / 'cascade.sqlite'}; stored calls are reused" in done.stdout
+    return offline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,10 +11,13 @@ from typing import Any
 
 import pytest
 
-from mai_plugin.core.records import Call, Completion, Message, Outcome, Request
+from helpers.replay_stores import SHORT, question
+from mai_plugin.core.agent import Agent, Generate
+from mai_plugin.core.prompts import load_prompts
+from mai_plugin.core.records import Completion, Request
 from mai_plugin.harness.lmms_eval.command import Evaluation, EvaluationFailed
 from mai_plugin.run.provenance import new_run_id
-from mai_plugin.run.store import Store
+from mai_plugin.run.store import Store, request_key
 from mai_plugin.study.reproduce.plan import Plan, Planned, make_plan, parse_request, settings
 from mai_plugin.study.reproduce.runner import _described
 
@@ -32,22 +36,13 @@ def plan_of(out: Path, **options: Any) -> Plan:
     return make_plan(parse_request(**{**dict.fromkeys(names), "family": "qwen3-vl", "out": out, **options}))
 
 
-def answered(run: Planned, number: int) -> tuple[str, list[tuple[str, str, str]]]:
-    """Route, and role, stage and answer of each call."""
+def text_of(run: Planned, size: str, stage: str, number: int) -> str:
+    """What a model generates for a question."""
     small, large, r, r_s2, final = ANSWERS[number % 5]
-    sizes, way = run.need
-    if way == "MAI":
-        calls = [("small", "S", small), ("large", "S", large), ("small", "R", r), ("large", "final", final)]
-        if small == large:
-            return "agree-simple", calls[:2]
-        return ("agree-reason", calls[:3]) if r == large else ("transfer", calls)
-    if way == "transfer-R":
-        return "transfer", [("small", "R", r), ("large", "final", final)]
-    if way.startswith("sparse-R"):
-        return "sparse-transfer", [("small", "R", r), ("large", "select", f"only {r}"), ("large", "final", final)]
-    style = way.removesuffix("-S2")
-    first = ("model", style, {"S": small if sizes == ("2B",) else large}.get(style, r))
-    return way, [first, ("model", "final", r_s2)] if way.endswith("-S2") else [first]
+    short = small if size == "2B" else large
+    after = r_s2 if run.need[1].strategy == "single" else final
+    answer = {"S": short, "select": r, "final": after}.get(stage, r)
+    return f"only {answer}" if stage == "select" else f"Answer: {answer}"
 
 
 class Pretended:
@@ -80,19 +75,21 @@ class Pretended:
         store = Store(self.plan.request.store)
         environment = {"harness": "lmms-eval", "results": str(folder.absolute()), "tasks": run.tasks}
         store.begin_run(id, wanted.name, wanted.strategy, wanted.engine, _described(wanted), environment)
+        strategy = wanted.bind({
+            role: Agent(role, self._generate(store, run, role), load_prompts(), wanted.max_reasoning_tokens)
+            for role in wanted.models if role != "selector"
+        })  # fmt: skip
         samples: dict[str, list[dict[str, Any]]] = {task: [] for task in run.tasks}
         for task in run.tasks:
             for number in range(self.plan.request.limit or N):
-                route, calls = answered(run, number)
-                kept = tuple(self._call(store, f"{task}/{number}", run, *call) for call in calls)
-                returned = calls[-1][2] if run.need[1] != "MAI" or route == "transfer" else calls[1][2]
-                final = kept[-1] if route != "agree-reason" else kept[1]
-                store.add_outcome(id, Outcome(f"{task}/{number}", route, final, kept), returned)
+                outcome = asyncio.run(strategy(question(f"{task}/{number}", SHORT)))
+                returned = outcome.answer
+                store.add_outcome(id, outcome, returned)
                 score = float(returned == GOLD)
                 samples[task].append(
                     {"doc_id": number, "target": GOLD, "filtered_resps": returned, "relaxed_overall": score}
                 )
-        store.end_run(id, WALL_S.get(run.need[1], 5.0))
+        store.end_run(id, WALL_S.get(str(run.need[1]), 5.0))
         store.close()
         folder.mkdir(parents=True, exist_ok=True)
         results = {}
@@ -105,17 +102,18 @@ class Pretended:
         file.write_text(json.dumps({"model_name": wanted.name, "results": results}))
         return file
 
-    def _call(self, store: Store, question: str, run: Planned, role: str, stage: str, answer: str) -> Call:
-        size = (
-            dict(zip(("small", "large"), run.need[0], strict=True)).get(role, run.need[0][0])
-            if role != "model"
-            else run.need[0][0]
-        )
-        number = int(question.rpartition("/")[2])
-        asked = Request((Message("user", ("How many?\nAnswer the question with a single word.",)),), 16)
-        done = Completion(f"{stage}: {answer}", 20, 0, TOKENS[stage] + (number % 3 if stage in "ER" else 0), 0.1, 1.0)
-        if stage == "select":
-            done = replace(done, details={"full_tokens": 30, "kept_tokens": 12 + number % 2})
-        key = f"{run.key if run.timed else ''}{question}{size}{stage}{run.need}"
-        row = store.add_call(key, size, "transformers", asked, done)
-        return Call(role, stage, replace(done, call_id=row), answer)
+    def _generate(self, store: Store, run: Planned, role: str) -> Generate:
+        sizes = run.need[0]
+        size = sizes[-1] if role == "large" else sizes[0]
+
+        async def generate(request: Request) -> Completion:
+            stage, number = request.stage, int(request.question_id.rpartition("/")[2])
+            text = text_of(run, size, stage, number)
+            tokens = TOKENS[stage] + (number % 3 if stage in ("E", "R") else 0)
+            done = Completion(text, 20, 0, tokens, 0.1, 1.0)
+            if stage == "select":
+                done = replace(done, details={"full_tokens": 30, "kept_tokens": 12 + number % 2})
+            key = request_key(f"{run.key if run.timed else ''}{request.question_id}{size}{run.need}", request)
+            return replace(done, call_id=store.add_call(key, size, "transformers", request, done))
+
+        return generate

@@ -9,8 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mai_plugin.core import answers, strategies
+from mai_plugin.core import strategies
 from mai_plugin.core.agent import Agent, Generate
+from mai_plugin.core.agreement import Agree
+from mai_plugin.core.agreement import agree as exact
 from mai_plugin.core.prompts import load_prompts
 from mai_plugin.core.question import Question
 from mai_plugin.core.records import Message, Outcome, Request
@@ -39,10 +41,11 @@ def record(
     *,
     style: str = "S",
     two_stage: bool = False,
-    agree: strategies.Agree = answers.agree,
+    agree: Agree = exact,
     engine: str = "scripted",
     environment: Mapping[str, Any] | None = None,
     identities: Mapping[str, str] | None = None,
+    reuse: bool = True,
 ) -> list[Outcome | Failure]:
     """Run a strategy on scripted models and keep it in a store, as a session does.
 
@@ -59,7 +62,7 @@ def record(
     store._connection.execute("PRAGMA synchronous = OFF")  # thousands of calls, of which none need last
     known = {role: (identities or {}).get(role, f"id-of-{models[role]}") for role in models}
     agents = {
-        role: Agent(role, _keeping(store, ScriptedEngine(scripts[role]), known[role]), load_prompts())
+        role: Agent(role, _keeping(store, ScriptedEngine(scripts[role]), known[role], reuse), load_prompts())
         for role in models
     }
     settings = {
@@ -81,22 +84,19 @@ def record(
     return results
 
 
-def _strategy(name: str, agents: Mapping[str, Agent], style: Any, two_stage: bool, agree: strategies.Agree) -> Any:
-    if name == "mutual_verification":
-        return partial(strategies.mutual_verification, small=agents["small"], large=agents["large"], agree=agree)
-    if name == "transfer":
-        return partial(strategies.transfer, reasoner=agents["small"], answerer=agents["large"], style=style)
-    if two_stage:
-        return partial(strategies.two_stage, model=agents["model"], style=style)
-    ask = {"S": strategies.simple, "E": strategies.explain, "R": strategies.reason}[style]
-    return partial(ask, model=agents["model"])
+def _strategy(name: str, agents: Mapping[str, Agent], style: Any, two_stage: bool, agree: Agree) -> Any:
+    given: dict[str, Any] = {
+        "mutual_verification": {"agreement": agree}, "transfer": {"prompt": style},
+        "single": {"prompt": style, "two_stage": two_stage},
+    }[name]  # fmt: skip
+    return partial(strategies.STRATEGIES[name], **agents, **given)
 
 
-def _keeping(store: Store, engine: ScriptedEngine, identity: str) -> Generate:
+def _keeping(store: Store, engine: ScriptedEngine, identity: str, reuse: bool) -> Generate:
     async def generate(request: Request) -> Any:
         # A script answers by question and stage, whatever the messages are.
         key = request_key(f"{request.question_id} {request.stage} {identity}", request)
-        found = store.find(key)
+        found = store.find(key) if reuse else None
         if found:
             return replace(found[1], reused=True, call_id=found[0])
         done = await engine.generate(request)

@@ -55,15 +55,16 @@ def test_no_fit(tokens: list[int], seconds: list[float], trouble: str) -> None:
 
 def test_a_stored_call_counts_once() -> None:
     calls = [call("small", 1, 1.0, 1), call("small", 3, 3.0, 2), call("large", 1, 1.0, 3), call("large", 2, 1.5, 4)]
-    found = measured_latency([*calls, *calls[:1] * 50])
+    found = measured_latency((one.role, one.completion) for one in [*calls, *calls[:1] * 50])
     assert found["small"].source == "2 measured calls"
     assert found["large"].per_token_s == pytest.approx(0.5)
     assert found["large"].fixed_s == pytest.approx(0.5)
 
 
-def test_measured_needs_calls_of_both_models() -> None:
+def test_a_model_whose_calls_allow_no_fit_is_named() -> None:
+    calls = [call("small", 1, 1.0), call("small", 2, 2.0), call("large", 1, 1.0)]
     with pytest.raises(ValueError, match=r"large model.*--latency paper"):
-        measured_latency([call("small", 1, 1.0), call("small", 2, 2.0)])
+        measured_latency((one.role, one.completion) for one in calls)
 
 
 def test_paper_equals_the_derived_figures() -> None:

@@ -53,7 +53,7 @@ def scripts(benchmark: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module", params=["POPE", "ChartQA"])
-def stored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Stored:
+def papers_runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Stored:
     """A MAI run and a transfer run (Full RT) on all questions of a benchmark, replayed with table 4 alone."""
     benchmark: str = request.param
     folder = tmp_path_factory.mktemp(benchmark)
@@ -83,8 +83,8 @@ def overhead_s() -> float:
     return above / below
 
 
-def test_routes_and_tokens_are_the_papers(stored: Stored) -> None:
-    benchmark, _, found = stored
+def test_routes_and_tokens_are_the_papers(papers_runs: Stored) -> None:
+    benchmark, _, found = papers_runs
     counts, tokens = paper()["table10_mai_2b_8b"][benchmark], paper()["table5_output_tokens_qwen3vl"]
     routes = {"agree-simple": counts["agree_s"], "agree-reason": counts["agree_r"], "transfer": counts["transfer"]}
     assert dict(found["MAI"].routes) == routes
@@ -99,17 +99,17 @@ def test_routes_and_tokens_are_the_papers(stored: Stored) -> None:
 ALONE = {"POPE": (38226, 2761), "ChartQA": (10361, 3295)}
 
 
-def test_table_4_alone_gives_full_transfer_but_not_mai(stored: Stored) -> None:
-    benchmark, _, found = stored
+def test_table_4_alone_gives_full_transfer_but_not_mai(papers_runs: Stored) -> None:
+    benchmark, _, found = papers_runs
     full, mai = found["transfer"].seconds, found["MAI"].seconds
     assert (round(full), round(mai)) == pytest.approx(ALONE[benchmark], abs=2)
     assert full == pytest.approx(TIMES[benchmark]["full_transfer"], rel=0.1)
     assert mai < 0.9 * TIMES[benchmark]["mai"]
 
 
-def test_table_11_within_ten_per_cent(stored: Stored) -> None:
+def test_table_11_within_ten_per_cent(papers_runs: Stored) -> None:
     """With the overhead per call that Full RT takes beyond table 4, the column MAI follows: it was not fitted to."""
-    benchmark, folder, _ = stored
+    benchmark, folder, _ = papers_runs
     assert overhead_s() == pytest.approx(0.0908, abs=0.0002)
     found = rows(replay_store(folder, latency="paper", overhead_s=overhead_s(), agreements=["exact"]))
     assert found["MAI"].seconds == pytest.approx(TIMES[benchmark]["mai"], rel=0.1)

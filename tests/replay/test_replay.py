@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Mapping
@@ -10,30 +11,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.replay_stores import SHORT, YES_NO, Script, record, scorer
+from helpers.replay_stores import SHORT, YES_NO, Script, question, record, scorer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from mai_plugin.cli import app
-from mai_plugin.core.answers import agree, agree_relaxed
-from mai_plugin.core.records import Call, Completion, Image, Message, Outcome
+from mai_plugin.core.agent import Agent
+from mai_plugin.core.agreement import agree, agree_relaxed
+from mai_plugin.core.prompts import load_prompts
+from mai_plugin.core.question import Question
+from mai_plugin.core.records import Call, Completion, Image, Message, Outcome, Request
+from mai_plugin.core.strategies import single, transfer
 from mai_plugin.replay.command import StoreReplay, as_json, replay_store, tables
 from mai_plugin.replay.latency import Latency
 from mai_plugin.replay.policies import gates, policies
 from mai_plugin.replay.replay import Cost, Replay, Replayed, choose, halves
-from mai_plugin.replay.stored_calls import Stored, find_pair, gather, read_kinds
+from mai_plugin.replay.stored_calls import Evidence, Models, Stored, find_models, gather, request_digest
 from mai_plugin.run.runner import Item
 from mai_plugin.run.session import Session
+from mai_plugin.run.store import describe
 from mai_plugin.run.stored import load_runs
 from mai_plugin.settings import Settings
+from mai_plugin.tiny.charts import REQUEST as SHORT_REQUEST
 from mai_plugin.tiny.charts import ChartQuestion, chart_questions
-from training.evaluate import REQUEST as SHORT_REQUEST
 
 MODELS = {"small": "mai/small", "large": "mai/large"}
 SINGLE = {"small": {"model": "mai/small"}, "large": {"model": "mai/large"}}
 COST = Cost({"small": Latency(0.1, 0.01, "test", 1.0), "large": Latency(0.2, 0.02, "test", 1.0)})
 GOLD = "7"
+PAIR = ("small", "large")
 
 
 def script(short: str, reasoned: str = "7", final: str = "7", logprob: float = -1.0) -> dict[str, Any]:
@@ -86,11 +93,11 @@ def test_replayed_mai_is_the_recorded_run(tmp_path: Path) -> None:
     outcomes = {outcome.question_id: outcome for outcome in mai_run(tmp_path / "calls.sqlite")}
     assert {outcome.route for outcome in outcomes.values()} == {"agree-simple", "agree-reason", "transfer"}
     runs = load_runs(tmp_path)
-    stored, remarks = gather(runs, find_pair(runs), read_kinds(tmp_path, runs))
-    replay = Replay(stored, COST)
-    (mai,) = (policy for policy in policies(replay.small, replay.large) if policy.name == "MAI")
+    evidence = gather(tmp_path, runs, find_models(runs, PAIR, {}))
+    replay = Replay(evidence, evidence.questions, COST)
+    (mai,) = (policy for policy in policies(replay.agents) if policy.name == "MAI")
     again = replay.outcomes(mai)
-    assert not remarks
+    assert not evidence.remarks
     assert [*again] == [*CASES]
     for id, outcome in again.items():
         assert (outcome.route, outcome.answer) == (outcomes[id].route, outcomes[id].answer)
@@ -111,7 +118,7 @@ def test_policies_of_a_full_store(tmp_path: Path) -> None:
     assert scores["oracle"] == 1.0
     assert rows["MAI"].routes == {"agree-simple": 1, "agree-reason": 1, "transfer": 2}
     assert rows["MAI"].escalated == 0.75
-    assert rows["MAI, S only"].routes == {"agree-simple": 1, "transfer": 3}
+    assert rows["MAI-S"].routes == {"agree-simple": 1, "transfer": 3}
     assert rows["transfer"].escalated is None or rows["transfer"].escalated == 1.0
     assert {role: usage.output_tokens for role, usage in rows["MAI"].usage.items()} == {
         "small": 4 * 2 + 3 * 30,
@@ -127,8 +134,8 @@ def test_a_policy_without_its_calls_is_not_evaluated(tmp_path: Path) -> None:
     rows = by_name(found)
     assert rows["large-R"].missing == {("large", "R"): 4}
     assert rows["transfer"].missing == {("small", "R"): 1, ("large", "transfer-R"): 1}
-    assert rows["MAI, S only"].missing == {("large", "transfer-R"): 1}
-    assert rows["MAI, R(S2)"].missing == {("small", "R-S2"): 3}
+    assert rows["MAI-S"].missing == {("large", "transfer-R"): 1}
+    assert rows["MAI-R-S2"].missing == {("small", "R-S2"): 3}
     shown = "\n".join(as_json(found)["notes"])
     assert (
         "large-R is not shown: 4 calls were never made: lmms-eval --model mai_single --model_args model=mai/large,prompt=R"
@@ -165,8 +172,8 @@ def test_r_s2_in_step_two(tmp_path: Path) -> None:
     single_run(tmp_path / "calls.sqlite", "small", "R", scripts, two_stage=True)
     rows = by_name(replayed(tmp_path))
     assert rows["MAI"].routes == {"agree-simple": 1, "transfer": 3}
-    assert rows["MAI, R(S2)"].routes == {"agree-simple": 1, "agree-reason": 1, "transfer": 2}
-    assert rows["MAI, R(S2)"].usage["small"].calls == 4 + 3 + 3
+    assert rows["MAI-R-S2"].routes == {"agree-simple": 1, "agree-reason": 1, "transfer": 2}
+    assert rows["MAI-R-S2"].usage["small"].calls == 4 + 3 + 3
 
 
 def test_two_stage_and_transfer_are_told_apart(tmp_path: Path) -> None:
@@ -174,29 +181,31 @@ def test_two_stage_and_transfer_are_told_apart(tmp_path: Path) -> None:
     mai_run(path)
     single_run(path, "large", "R", {"large": {id: script("0", "1", "9") for id in CASES}}, two_stage=True)
     runs = load_runs(path)
-    stored, _ = gather(runs, find_pair(runs), read_kinds(path, runs))
-    assert stored[2].calls["large", "transfer-R"].text == "7"
-    assert stored[2].calls["large", "R-S2"].text == "9"
+    evidence = gather(path, runs, find_models(runs, PAIR, {}))
+    replay = Replay(evidence, evidence.questions, COST)
+    named = {policy.name: replay.outcomes(policy) for policy in policies(replay.agents)}
+    assert named["transfer"]["chartqa/2"].answer == "7"
+    assert named["large-R-S2"]["chartqa/2"].answer == "9"
 
 
-def test_the_newest_text_counts_and_stale_answers_go(tmp_path: Path) -> None:
+def test_the_newest_text_of_a_call_counts(tmp_path: Path) -> None:
     path = tmp_path / "calls.sqlite"
     mai_run(path)
     other = {id: script("5", "4", "4") for id in CASES}
-    record(
-        path,
-        "R again",
-        "single",
-        {"model": "mai/small"},
-        {"model": other},
-        dict.fromkeys(CASES, "Once more. " + SHORT),
-        style="R",
-    )
+    single_run(path, "small", "R", {"small": other}, reuse=False)
     found = replayed(path)
     assert "3 calls have different texts in different runs: the newest counts" in found.remarks
-    assert "2 answers were given after other reasoning than the one that counts: left out" in found.remarks
+    # No answer was given after the newest reasoning.
     assert by_name(found)["MAI"].missing == {("large", "transfer-R"): 3}
     assert by_name(replayed(path, runs=["MAI"]))["MAI"].score == 0.75
+
+
+def test_another_prompt_is_another_call(tmp_path: Path) -> None:
+    path = tmp_path / "calls.sqlite"
+    mai_run(path)
+    other = {id: script("5", "4", "4") for id in CASES}
+    single_run(path, "small", "R", {"small": other}, dict.fromkeys(CASES, "Once more. " + SHORT))
+    assert by_name(replayed(path))["MAI"].score == 0.75
 
 
 def test_scores_that_differ_are_said(tmp_path: Path) -> None:
@@ -227,20 +236,22 @@ def test_pairs(tmp_path: Path) -> None:
     path = tmp_path / "calls.sqlite"
     single_run(path, "small", "S")
     single_run(path, "large", "S")
-    with pytest.raises(ValueError, match=r"no run has a small and a large model.*--small and --large.*large, small"):
+    with pytest.raises(
+        ValueError, match=r"no run has a small model and a large model.*--small and --large.*large, small"
+    ):
         replayed(path)
     with pytest.raises(ValueError, match="no model is called 'big'"):
-        replayed(path, small="small", large="big")
-    with pytest.raises(ValueError, match="give both"):
-        replayed(path, small="small")
+        replayed(path, models={"small": "small", "large": "big"})
+    with pytest.raises(ValueError, match="name the model of every role: large is missing"):
+        replayed(path, models={"small": "small"})
     # Short answers alone, of single runs, are enough to replay what needs no more.
-    assert by_name(replayed(path, small="small", large="mai/large"))["small-S"].score == 0.5
+    assert by_name(replayed(path, models={"small": "small", "large": "mai/large"}))["small-S"].score == 0.5
     mai_run(path)
     assert by_name(replayed(path))["MAI"].score == 0.75
     record(path, "other", "mutual_verification", {"small": "mai/small", "large": "mai/huge"}, SCRIPTS, PROMPTS)
-    with pytest.raises(ValueError, match="runs of 2 pairs"):
+    with pytest.raises(ValueError, match="runs of 2 different sets of models"):
         replayed(path)
-    assert by_name(replayed(path, small="small", large="large"))["MAI"].score == 0.75
+    assert by_name(replayed(path, models={"small": "small", "large": "large"}))["MAI"].score == 0.75
 
 
 def test_kinds_come_from_the_stored_prompts(tmp_path: Path) -> None:
@@ -251,7 +262,10 @@ def test_kinds_come_from_the_stored_prompts(tmp_path: Path) -> None:
     }
     small = {id: script("B") for id in prompts}
     mai_run(tmp_path / "calls.sqlite", {"small": small, "large": small}, prompts)
-    assert read_kinds(tmp_path, load_runs(tmp_path)) == {"a/0": "short", "a/1": "yes_no", "a/2": "choice"}
+    runs = load_runs(tmp_path)
+    found = gather(tmp_path, runs, find_models(runs, PAIR, {}))
+    kinds = {stored.id: stored.question.kind for stored in found.questions}
+    assert kinds == {"a/0": "short", "a/1": "yes_no", "a/2": "choice"}
 
 
 def test_tasks_are_replayed_apart(tmp_path: Path) -> None:
@@ -291,43 +305,51 @@ QUESTIONS = st.lists(
 )
 
 
-def stored(rows: list[Any]) -> list[Stored]:
+def evidence(rows: list[Any]) -> Evidence:
     """Questions with every call, and scores for every answer."""
-    found = []
-    for number, (s, r, sr, ls, rt, short, long) in enumerate(rows):
+    found = [known(question(f"chartqa/{number}", SHORT), *row) for number, row in enumerate(rows)]
+    return Evidence(Models(dict.fromkeys(PAIR, "id"), MODELS), found, load_prompts(), dict.fromkeys(PAIR, 2048))
 
-        def call(role: str, stage: str, text: str, tokens: int) -> Call:
-            return Call(
-                role,
-                stage,
-                Completion(text, output_tokens=tokens, logprob=-float(tokens)),
-                None if text == "no idea" else text,
-            )
 
-        calls = {
-            ("small", "S"): call("small", "S", s, short), ("small", "R"): call("small", "R", r, long),
-            ("small", "R-S2"): call("small", "final", sr, short), ("large", "S"): call("large", "S", ls, short),
-            ("large", "transfer-R"): call("large", "final", rt, short), ("large", "R"): call("large", "R", sr, long),
-            ("large", "R-S2"): call("large", "final", rt, short),
-        }  # fmt: skip
-        scores = {text: 1.0 if text in ("7", "7.0") else 0.4 if text == "8" else 0.0 for text in (s, r, sr, ls, rt)}
-        found.append(Stored(f"chartqa/{number}", "short", calls, scores))
-    return found
+def known(asked: Question, s: str, r: str, sr: str, ls: str, rt: str, short: int, long: int) -> Stored:
+    """A question for which both models made every call: short answers, R, and a short answer after R."""
+    texts = {("small", "S"): s, ("small", "R"): r, ("small", "final"): sr,
+             ("large", "S"): ls, ("large", "R"): sr, ("large", "final"): rt}  # fmt: skip
+    calls: dict[tuple[str, str], Completion] = {}
+
+    def agent(role: str) -> Agent:
+        async def generate(request: Request) -> Completion:
+            tokens = long if request.stage == "R" else short
+            done = Completion(texts[role, request.stage], output_tokens=tokens, logprob=-float(tokens))
+            return calls.setdefault((role, request_digest(describe(request))), done)
+
+        return Agent(role, generate, load_prompts())
+
+    async def make_all() -> None:
+        await transfer(asked, agent("small"), agent("large"))
+        for role in PAIR:
+            await single(asked, agent(role))
+            await single(asked, agent(role), "R", two_stage=True)
+
+    asyncio.run(make_all())
+    scores = {text: 1.0 if text in ("7", "7.0") else 0.4 if text == "8" else 0.0 for text in (s, r, sr, ls, rt)}
+    return Stored(asked, calls, scores)
 
 
 @settings(max_examples=60, deadline=None)
 @given(QUESTIONS)
 def test_what_holds_between_policies(rows: list[Any]) -> None:
-    replay, at_once = Replay(stored(rows), COST), Replay(stored(rows), replace(COST, parallel=True))
-    every = policies(replay.small, replay.large, {"exact": agree, "relaxed": agree_relaxed})
+    made = evidence(rows)
+    replay, at_once = (Replay(made, made.questions, cost) for cost in (COST, replace(COST, parallel=True)))
+    every = policies(replay.agents, {"exact": agree, "relaxed": agree_relaxed})
     found = {policy.name: replay.run(policy) for policy in every}
     oracle = replay.oracle()
-    swept = [row for gate in gates(replay.small, replay.large) for row in replay.sweep(gate, [*replay.questions])]
+    swept = [row for gate in gates(replay.agents) for row in replay.sweep(gate, [*replay.questions])]
     for row in [*found.values(), *swept]:
         assert row.score is not None
         assert oracle.score >= row.score - 1e-12
         assert oracle.score > row.score + 1e-12 or oracle.seconds <= row.seconds + 1e-9
-    mai, short_only = found["MAI"], found["MAI, S only"]
+    mai, short_only = found["MAI"], found["MAI-S"]
     assert short_only.routes.get("transfer", 0) >= mai.routes.get("transfer", 0)
     assert short_only.escalated == pytest.approx(mai.escalated)
     assert short_only.usage["large"].calls >= mai.usage["large"].calls
@@ -336,7 +358,7 @@ def test_what_holds_between_policies(rows: list[Any]) -> None:
     both_short = found["small-S"].seconds + found["large-S"].seconds
     assert both_short - 1e-9 <= mai.seconds <= both_short + found["transfer"].seconds + 1e-9
     assert mai.seconds <= short_only.seconds + 1e-9
-    for policy in policies(at_once.small, at_once.large):
+    for policy in policies(at_once.agents):
         quicker, slower = at_once.run(policy), found[policy.name]
         assert quicker.seconds <= slower.seconds + 1e-9
         assert (quicker.score, quicker.usage) == (slower.score, slower.usage)
@@ -345,10 +367,11 @@ def test_what_holds_between_policies(rows: list[Any]) -> None:
 @settings(max_examples=40, deadline=None)
 @given(QUESTIONS)
 def test_a_gate_runs_from_one_policy_to_the_other(rows: list[Any]) -> None:
-    replay = Replay(stored(rows), COST)
-    named = {policy.name: replay.run(policy) for policy in policies(replay.small, replay.large)}
+    made = evidence(rows)
+    replay = Replay(made, made.questions, COST)
+    named = {policy.name: replay.run(policy) for policy in policies(replay.agents)}
     ids = [*replay.questions]
-    on_large, on_small = (replay.sweep(gate, ids) for gate in gates(replay.small, replay.large))
+    on_large, on_small = (replay.sweep(gate, ids) for gate in gates(replay.agents))
     for swept in (on_large, on_small):
         assert [row.threshold for row in swept][:: len(swept) - 1] == [-math.inf, math.inf]
         accepted = [row.routes.get("accept", 0) for row in swept]
@@ -363,14 +386,15 @@ def test_a_gate_runs_from_one_policy_to_the_other(rows: list[Any]) -> None:
 def gated(scores_there: float) -> tuple[float | None, list[str], list[str]]:
     """The chosen threshold of the gate on large, with every score of the reporting half set to one value."""
     rows = [("7", "7", "7", "8" if n % 3 else "7", "7", 1 + n % 5, 20) for n in range(40)]
-    questions = stored(rows)
+    made = evidence(rows)
+    questions = list(made.questions)
     choosing, reporting = halves([question.id for question in questions], seed=3)
     questions = [
         replace(question, scores=dict.fromkeys(question.scores, scores_there)) if question.id in reporting else question
         for question in questions
     ]
-    replay = Replay(questions, COST)
-    chosen = choose(replay.sweep(gates(replay.small, replay.large)[0], choosing), None)
+    replay = Replay(made, questions, COST)
+    chosen = choose(replay.sweep(gates(replay.agents)[0], choosing), None)
     assert chosen is not None
     return chosen.threshold, choosing, reporting
 
@@ -479,9 +503,9 @@ def test_command(tmp_path: Path) -> None:
     [
         (["nowhere"], "no call store at nowhere"),
         (["{}", "--run", "nobody"], "no run is called 'nobody'"),
-        (["{}", "--latency", "fast"], "--latency fast: it may be measured or paper"),
+        (["{}", "--latency", "fast"], "--latency fast: expected measured or paper"),
         (["{}", "--overhead", "90"], "--overhead goes with --latency paper"),
-        (["{}", "--agreement", "loose"], "agreement='loose'"),
+        (["{}", "--agreement", "loose"], "--agreement loose; expected one of"),
         (["{}"], "the measured times do not grow"),
         (["{}", "--latency", "paper", "--results", "nowhere"], "no such folder"),
         (["{}", "--latency", "paper", "--json", "{}"], "--json"),
@@ -506,7 +530,7 @@ def test_a_pair_of_one_model(tmp_path: Path) -> None:
 
 def test_outcome_of_one_call_is_not_counted_as_two_at_once() -> None:
     short = Call("small", "S", Completion("7", output_tokens=10), "7")
-    one_after_the_other = Outcome("q", "ask large", replace(short, role="large"), (short, replace(short, role="large")))
+    one_after_the_other = Outcome("q", "ask-large", replace(short, role="large"), (short, replace(short, role="large")))
     assert replace(COST, parallel=True).seconds(one_after_the_other) == COST.seconds(one_after_the_other)
 
 
@@ -526,9 +550,9 @@ def test_replayed_mai_is_a_real_run(tmp_path: Path) -> None:
     assert dict(mai.routes) == summary.routes
     assert mai.usage == summary.usage
     assert len(summary.routes) > 1
-    stored, _ = gather(runs := load_runs(tmp_path), find_pair(runs), read_kinds(tmp_path, runs))
-    replay = Replay(stored, COST)
-    again = replay.outcomes(next(policy for policy in policies(replay.small, replay.large) if policy.name == "MAI"))
+    evidence = gather(tmp_path, runs := load_runs(tmp_path), find_models(runs, PAIR, {}))
+    replay = Replay(evidence, evidence.questions, COST)
+    again = replay.outcomes(next(policy for policy in policies(replay.agents) if policy.name == "MAI"))
     assert {id: outcome.answer for id, outcome in again.items()} == {
         result.question_id: result.answer for result in results if isinstance(result, Outcome)
     }

@@ -15,6 +15,7 @@ from helpers.replay_stores import SHORT, record
 from typer.testing import CliRunner
 
 from mai_plugin.cli import app
+from mai_plugin.core.ways import Way
 from mai_plugin.harness.scores import ScoredRun, TaskScore
 from mai_plugin.report.comparability import beside_paper, beside_reported, compare
 from mai_plugin.report.compare import as_json, compare_runs, table
@@ -35,7 +36,7 @@ BOARD: dict[str, Any] = {
 
 def figure(**changes: Any) -> Figure:
     """An own figure: 8B in R-S2 on all of ChartQA, in lmms-eval."""
-    own = Figure(System("Qwen3-VL", ("8B",), "R-S2"), "ChartQA", 87.0, "relaxed accuracy", "test", "run", "lmms-eval", "rules", 2500, 2500)  # fmt: skip
+    own = Figure(System("Qwen3-VL", ("8B",), Way.parse("R-S2")), "ChartQA", 87.0, "relaxed accuracy", "test", "run", "lmms-eval", "rules", 2500, 2500)  # fmt: skip
     return replace(own, **changes)
 
 
@@ -55,14 +56,14 @@ def test_beside_the_paper() -> None:
 
 
 def test_ways_are_not_mixed() -> None:
-    values = {way: {one.other.value for one in beside_paper(figure(system=System("Qwen3-VL", ("8B",), way)), paper_figures())} for way in ("S", "E", "R", "E-S2")}  # fmt: skip
+    values = {way: {one.other.value for one in beside_paper(figure(system=System("Qwen3-VL", ("8B",), Way.parse(way))), paper_figures())} for way in ("S", "E", "R", "E-S2")}  # fmt: skip
     assert values == {"S": {84.72}, "E": set(), "R": {77.08, 77.68}, "E-S2": {87.68}}
 
 
 def test_mai_beside_the_papers_conflicting_figures() -> None:
-    mai = figure(system=System("Qwen3-VL", ("2B", "8B"), "MAI"))
+    mai = figure(system=System("Qwen3-VL", ("2B", "8B"), Way.parse("MAI")))
     assert {one.other.value for one in beside_paper(mai, paper_figures())} == {86.8, 86.52}
-    assert not beside_paper(replace(mai, system=System("Qwen3-VL", ("2B", "4B"), "MAI")), paper_figures())
+    assert not beside_paper(replace(mai, system=System("Qwen3-VL", ("2B", "4B"), Way.parse("MAI"))), paper_figures())
 
 
 def test_infovqa_val_against_test_is_refused() -> None:
@@ -77,7 +78,7 @@ def test_infovqa_val_against_test_is_refused() -> None:
 def test_mmmu_across_harnesses_is_refused() -> None:
     own = figure(benchmark="MMMU", metric="accuracy", split="val", n=900, full_n=900)
     board = Figure(
-        System(None, ("X",), ""), "MMMU", 60.0, "accuracy", "val", "board", "VLMEvalKit", "rules or judge", 900, 900
+        System(None, ("X",), None), "MMMU", 60.0, "accuracy", "val", "board", "VLMEvalKit", "rules or judge", 900, 900
     )
     one = compare(own, board)
     assert one.difference is None
@@ -128,7 +129,7 @@ def test_a_limited_run_is_flagged() -> None:
 
 
 def test_toys_are_refused() -> None:
-    toy = figure(system=System(None, ("mai-tiny-small", "mai-tiny-large"), "MAI", toy=True), n=300)
+    toy = figure(system=System(None, ("mai-tiny-small", "mai-tiny-large"), Way.parse("MAI"), toy=True), n=300)
     found = beside_paper(toy, paper_figures())
     assert {one.other.value for one in found} == {86.8, 86.52}
     assert all(one.difference is None and one.refused == ("toy model on toy data",) for one in found)
@@ -139,13 +140,13 @@ def test_reported_figures_come_with_their_settings() -> None:
     (one,) = beside_reported(figure(), reported_figures())
     assert one.difference == pytest.approx(87.0 - 89.6)
     assert any("sampled, long answers" in flag for flag in one.flags)
-    both = beside_reported(figure(benchmark="RealWorldQA", metric="accuracy", system=System("Qwen3-VL", ("2B", "8B"), "MAI"), n=765, full_n=765), reported_figures())  # fmt: skip
+    both = beside_reported(figure(benchmark="RealWorldQA", metric="accuracy", system=System("Qwen3-VL", ("2B", "8B"), Way.parse("MAI")), n=765, full_n=765), reported_figures())  # fmt: skip
     assert {(one.other.system.sizes[0], one.other.source) for one in both} == {("2B", "Qwen3-VL report"), ("2B", "independent rerun"), ("8B", "Qwen3-VL report")}  # fmt: skip
     assert all("one model alone there" in one.flags for one in both)
 
 
 def test_internvl_rows_do_not_say_their_stage() -> None:
-    own = figure(system=System("InternVL3.5", ("8B",), "R-S2"))
+    own = figure(system=System("InternVL3.5", ("8B",), Way.parse("R-S2")))
     (one,) = beside_paper(own, paper_figures())
     assert one.other.value == 83.8
     assert any("does not say whether with the two-stage" in flag for flag in one.flags)
@@ -164,22 +165,25 @@ def scored_run(path: Path, *, engine: str = "transformers", n: int = 3, task: st
 def test_figures_of_a_run(tmp_path: Path) -> None:
     own, remarks = own_figures(scored_run(tmp_path / "calls.sqlite"))
     assert not remarks
-    assert own[0].system == System("Qwen3-VL", ("2B", "8B"), "MAI")
+    assert own[0].system == System("Qwen3-VL", ("2B", "8B"), Way.parse("MAI"))
     assert (own[0].benchmark, own[0].n, own[0].full_n, own[0].value) == ("ChartQA", 3, 2500, 100.0)
     scripted = scored_run(tmp_path / "s" / "calls.sqlite", engine="scripted")
     assert run_system(scripted.run).toy
 
 
 def test_the_way_of_a_single_run_and_of_our_tasks(tmp_path: Path) -> None:
-    assert run_system(scored_run(tmp_path / "a" / "calls.sqlite", strategy="single").run).way == "S"
+    assert run_system(scored_run(tmp_path / "a" / "calls.sqlite", strategy="single").run).way == Way("single", "S")
     asked = scored_run(tmp_path / "b" / "calls.sqlite", strategy="single", task="chartqa_mai_r")
-    assert run_system(asked.run).way == "R"
+    assert run_system(asked.run).way == Way("single", "R")
     assert own_figures(asked)[0][0].benchmark == "ChartQA"
 
 
 def test_other_tasks_metrics_and_unscored_runs_are_said(tmp_path: Path) -> None:
     other = scored_run(tmp_path / "a" / "calls.sqlite", task="docvqa_val", metric="anls")
-    assert own_figures(other) == ([], ["own, docvqa_val (anls): none of the benchmarks that others' figures are for"])
+    assert own_figures(other) == (
+        [],
+        ["own, docvqa_val (anls): not one of the benchmarks for which published figures are known"],
+    )
     accuracy = scored_run(tmp_path / "b" / "calls.sqlite", task="pope", metric="pope_accuracy")
     assert own_figures(accuracy)[0] == []
     unscored = replace(other, scores={}, unscored={"chartqa": "no results"})

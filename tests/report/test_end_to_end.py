@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.offline import Offline, wrong_answer
+from helpers.offline import LIMIT, Offline, wrong_answer
+from helpers.offline import cascade as cascade
 from helpers.offline import offline as offline
 
 from mai_plugin.tiny.datasets import BENCHMARKS
 
 ROOT = Path(__file__).parent.parent.parent
-LIMIT = 8
 VARIANTS = {
     task: f"{task.removesuffix('_static')}_mai_{style}" for task, style in zip(BENCHMARKS, "serser", strict=True)
 }
@@ -23,30 +23,29 @@ VARIANTS = {
 
 def lmms_eval(offline: Offline, model: str, args: str, tasks: str) -> None:
     done = offline.lmms_eval(
-        "--model", model, "--model_args", f"engine=scripted,store=store,{args}", "--tasks", tasks, "--limit", str(LIMIT),
+        "--model", model, "--model_args", f"engine=scripted,store=cascade.sqlite,{args}", "--tasks", tasks, "--limit", str(LIMIT),
         "--output_path", "results", "--log_samples",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
 
 
 def mai_report(offline: Offline, *args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mai_plugin.cli", "report", "--store", "store", *args]
+    command = [sys.executable, "-m", "mai_plugin.cli", "report", "--store", "cascade.sqlite", *args]
     return subprocess.run(command, cwd=offline.folder, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
-def evaluated(offline: Offline) -> Offline:
+def evaluated(cascade: Offline) -> Offline:
     """A cascade on all six, the large model's S on the same, and an R variant of each task for one model."""
     script = {
         f"{VARIANTS[task]}/{number}": {"S": f"So it is.\nAnswer: {chart.answer if number % 2 else wrong_answer(chart)}"}
         for task in BENCHMARKS
-        for number, chart in enumerate(offline.questions[task][:LIMIT])
+        for number, chart in enumerate(cascade.questions[task][:LIMIT])
     }
-    (offline.folder / "variants.json").write_text(json.dumps(script))
-    lmms_eval(offline, "mai_cascade", "small=small.json,large=large.json", ",".join(BENCHMARKS))
-    lmms_eval(offline, "mai_single", "model=large.json,prompt=S", ",".join(BENCHMARKS))
-    lmms_eval(offline, "mai_single", "model=variants.json", ",".join(VARIANTS.values()))
-    return offline
+    (cascade.folder / "variants.json").write_text(json.dumps(script))
+    lmms_eval(cascade, "mai_single", "model=large.json,prompt=S", ",".join(BENCHMARKS))
+    lmms_eval(cascade, "mai_single", "model=variants.json", ",".join(VARIANTS.values()))
+    return cascade
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +67,7 @@ def test_scores_are_the_harness_own(report: dict[str, Any], evaluated: Offline, 
     found = report["runs"]["small+large-MAI"]["tasks"][task]
     assert found["score"] == pytest.approx(75)
     assert found["routes"] == {"agree-simple": LIMIT / 2, "agree-reason": LIMIT / 4, "transfer": LIMIT / 4}
-    (file,) = (evaluated.folder / "results" / "small+large-MAI").glob("*_results.json")
+    (file,) = (evaluated.folder / "cascade" / "small+large-MAI").glob("*_results.json")
     written = json.loads(file.read_text())["results"][task][f"{found['metric']},none"]
     assert found["score"] == pytest.approx(written * (1 if task.startswith("mmbench") else 100))
     assert found["tokens_per_correct"] == pytest.approx(sum(found["output_tokens"].values()) / (0.75 * LIMIT))

@@ -17,7 +17,9 @@ from helpers.report_stores import TINY, Asked, add_run, demo_store, write_result
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Text
+from typer.testing import CliRunner, Result
 
+from mai_plugin.cli import app
 from mai_plugin.report.command import make_report
 from mai_plugin.report.page import page
 from mai_plugin.report.plots import pictures
@@ -27,12 +29,10 @@ ROOT = Path(__file__).parent.parent.parent
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
-def mai_report(*args: str | Path, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "mai_plugin.cli", "report", *map(str, args)], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
+def mai_report(*args: str | Path, code: int = 0) -> Result:
+    """The command in this process, on a terminal of the usual width."""
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["report", *map(str, args)])
+    assert done.exit_code == code, done.output
     return done
 
 
@@ -187,13 +187,18 @@ def test_text_in_the_page_is_escaped(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)" in text
 
 
-# Where CI is set, it has to be there: the test fails instead of being skipped.
-@pytest.mark.skipif(
-    CHROMIUM is None and not os.environ.get("CI"), reason="no chromium on this machine: apt-get install -y chromium"
-)
-def test_the_page_in_a_browser(written: tuple[Path, str], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def browser() -> str:
+    """Where CI is set, it has to be there: the test fails instead of being skipped."""
+    missing = "no chromium on this machine: apt-get install -y chromium"
+    if CHROMIUM is None and not os.environ.get("CI"):
+        pytest.skip(missing)
+    assert CHROMIUM, missing
+    return CHROMIUM
+
+
+def test_the_page_in_a_browser(written: tuple[Path, str], browser: str, tmp_path: Path) -> None:
     """Chromium lays it out: its tables are there with their cells, and every picture is decoded."""
-    assert CHROMIUM, "no chromium on this machine: apt-get install -y chromium"
     flags = (
         "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
         "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1300,9000",
@@ -202,7 +207,7 @@ def test_the_page_in_a_browser(written: tuple[Path, str], tmp_path: Path) -> Non
     address = (written[0] / "page" / "index.html").as_uri()
 
     def browse(*args: str) -> str:
-        done = subprocess.run([str(CHROMIUM), *flags, *args, address], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([browser, *flags, *args, address], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -227,7 +232,7 @@ def test_the_page_in_a_browser(written: tuple[Path, str], tmp_path: Path) -> Non
             "mai: no run is called 'MAI-tinny' in {0}/calls.sqlite; it holds runs of: tiny-",
         ),
         (["--store", "{0}", "--results", "{0}/none"], "mai: --results {0}/none: no such folder"),
-        (["--store", "{0}", "--json", "{0}/calls.sqlite/r.json"], "mai: the report cannot be written: "),
+        (["--store", "{0}", "--json", "{0}/calls.sqlite/r.json"], "mai: --json {0}/calls.sqlite/r.json: "),
     ],
 )
 def test_wrong_arguments_are_one_line_and_exit_1(folder: Path, args: list[str], message: str) -> None:
@@ -244,15 +249,17 @@ def test_a_mismatch_is_one_line_and_exit_1(tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
-def test_a_missing_extra_is_named(tmp_path: Path) -> None:
-    """In an environment without scipy."""
-    add_run(Store(tmp_path / "calls.sqlite"), "tiny", {"chartqa": [Asked()]})
-    code = "import sys; sys.modules['scipy'] = None; from mai_plugin.cli import app; app()"
+@pytest.mark.parametrize(("package", "args"), [("numpy", []), ("scipy", ["--baseline", "tiny-large-R"])])
+def test_a_missing_extra_is_named(tmp_path: Path, package: str, args: list[str]) -> None:
+    """In an environment without it.  scipy is imported for comparisons and bootstraps only."""
+    demo_store(tmp_path).close()
+    code = f"import sys; sys.modules[{package!r}] = None; from mai_plugin.cli import app; app()"
     done = subprocess.run(
-        [sys.executable, "-c", code, "report", "--store", str(tmp_path)], capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-c", code, "report", "--store", str(tmp_path), *args],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 1
-    assert "pip install 'mai-plugin[plots]'" in done.stderr
+    assert "pip install 'mai-plugin[report]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -63,7 +63,7 @@ def test_mcnemar_is_the_binomial_test_of_the_questions_that_differ() -> None:
     found = compare("mine", mine, "theirs", theirs, "chartqa")
     assert found.p == pytest.approx(2 * binom.cdf(1, 10, 0.5))
     assert (found.test, found.n, found.difference) == ("McNemar, exact", 40, pytest.approx(20))
-    assert found.verdict == "real at this n"
+    assert found.verdict == "significant"
     assert found.ci95
     assert 0 < found.ci95[0] < 20 < found.ci95[1]
 
@@ -71,7 +71,7 @@ def test_mcnemar_is_the_binomial_test_of_the_questions_that_differ() -> None:
 def test_few_questions_do_not_tell_apart() -> None:
     """3 better, none worse: p is 0.25, and the interval agrees."""
     found = compare("a", task_score(right_or_wrong("1111")), "b", task_score(right_or_wrong("0001")), "chartqa")
-    assert (found.p, found.verdict) == (pytest.approx(0.25), "not told apart at this n")
+    assert (found.p, found.verdict) == (pytest.approx(0.25), "not significant")
     assert found.ci95
     assert found.ci95[0] < 0 < found.ci95[1]
 
@@ -80,7 +80,7 @@ def test_equal_runs() -> None:
     """Nothing differs, but so few questions leave room for a difference."""
     same = task_score(right_or_wrong("1101"))
     found = compare("a", same, "b", same, "chartqa")
-    assert (found.p, found.difference, found.verdict) == (1.0, 0.0, "not told apart at this n")
+    assert (found.p, found.difference, found.verdict) == (1.0, 0.0, "not significant")
     assert found.ci95
     assert found.ci95[0] < -10
     assert found.ci95[1] > 10
@@ -110,7 +110,7 @@ def test_means_are_compared_by_a_paired_bootstrap() -> None:
     mine = task_score({str(number): (value, 1.0) for number, value in enumerate(base + gain)}, "anls")
     theirs = task_score({str(number): (value, 1.0) for number, value in enumerate(base)}, "anls")
     found = compare("a", mine, "b", theirs, "infovqa_val")
-    assert (found.test, found.verdict) == ("paired bootstrap", "real at this n")
+    assert (found.test, found.verdict) == ("paired bootstrap", "significant")
     half = 1.96 * gain.std() / math.sqrt(100) * 100
     assert found.ci95
     assert found.ci95[0] == pytest.approx(100 * gain.mean() - half, abs=0.5)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from helpers.report_stores import TINY, Asked, add_run, demo_store, write_results
 
+from mai_plugin.core.records import critical_path
 from mai_plugin.output.table import Table
 from mai_plugin.report.command import Report, make_report
-from mai_plugin.report.measures import latency
 from mai_plugin.run.store import Store
 from mai_plugin.run.stored import load_runs
 
@@ -99,7 +99,7 @@ def test_latency_is_the_critical_path(demo: Report) -> None:
 def test_latency_of_both_stages_of_one_model(tmp_path: Path) -> None:
     add_run(Store(tmp_path / "calls.sqlite"), "two", {"chartqa": [Asked("R-S2")]})
     (run,) = load_runs(tmp_path)
-    assert latency(run.samples["chartqa/0"]) == pytest.approx(1.2)
+    assert critical_path(run.samples["chartqa/0"].calls) == pytest.approx(1.2)
 
 
 def pair_of_runs(tmp_path: Path, **how: object) -> Report:
@@ -155,7 +155,7 @@ def test_what_went_wrong_is_counted(tmp_path: Path) -> None:
     questions = {"chartqa": [Asked("R"), Asked("R", returned="")]}
     add_run(store, "cut", questions, finish_reason="length", failed=["chartqa/2"])
     found = row(report_of(tmp_path), "calls", run="cut")
-    assert (found["failed questions"], found["no answer stated"], found["reasonings cut"], found["calls"]) == (
+    assert (found["failed questions"], found["no answer stated"], found["reasoning cut"], found["calls"]) == (
         1,
         1,
         2,
@@ -203,8 +203,8 @@ def test_baseline(tmp_path: Path) -> None:
     report = report_of(tmp_path, "base", "better")
     (found,) = rows(report, "comparisons")
     assert (found["run"], found["difference"], found["p"]) == ("better", 25, 1.0)
-    assert found["the difference is"] == "not told apart at this n"
-    assert report.as_json()["comparisons"][0]["verdict"] == "not told apart at this n"
+    assert found["verdict (p < 0.05)"] == "not significant"
+    assert report.as_json()["comparisons"][0]["verdict"] == "not significant"
 
 
 def test_a_baseline_on_other_questions_is_an_error(tmp_path: Path) -> None:

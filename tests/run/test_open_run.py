@@ -120,7 +120,7 @@ def test_a_run_goes_on_with_the_answers_of_an_earlier_one(tmp_path: Path) -> Non
         run.end()
         small["t/1"] = {"S": "7"}
         small["t/3"] = {"S": "7"}
-        run = session.open_run(["t"], run_id="second", goes_on=("first", ["t/0", "t/1", "t/3", "t/9"]))
+        run = session.open_run(["t"], run_id="second", resumes=("first", ["t/0", "t/1", "t/3", "t/9"]))
         for item in items(session, *[PROMPT] * 4)[1::2]:
             run.ask(item)
         run.end()
@@ -144,7 +144,7 @@ def test_a_failure_in_the_place_of_an_answer_leaves_no_calls(tmp_path: Path) -> 
         engine = session.engines["small"]
         assert isinstance(engine, ScriptedEngine)
         engine.script = {"*": {"S": {"error": "boom"}}}
-        run = session.open_run(["t"], run_id="second", goes_on=("first", ["t/0"]))
+        run = session.open_run(["t"], run_id="second", resumes=("first", ["t/0"]))
         run.ask(items(session, PROMPT)[0])
         run.end()
     assert load_runs(tmp_path)[1].samples["t/0"].calls == ()

@@ -92,7 +92,7 @@ def test_runs_of_a_pair_share_calls(tmp_path: Path) -> None:
     assert not again
     assert texts(repeated) == texts(results)
     assert (second.reused.calls, second.made_tokens, second.usage) == (30, 0, first.usage)
-    assert "30 calls reused, so the time says nothing about speed" in str(second)
+    assert "30 calls came from the store, so this is not a timing" in str(second)
 
     alone, summary, results = asked("single", prompt="S")
     assert not alone
@@ -151,6 +151,23 @@ def test_reuse_false_makes_every_call_anew_and_keeps_it(tmp_path: Path) -> None:
     assert int(results[2].final.text) <= 3  # the first one made
 
 
+def test_calls_of_another_engine_are_reused_only_where_engines_are_shared(tmp_path: Path) -> None:
+    made = []
+    for engine, share in (("openai", False), ("vllm", False), ("vllm", False), ("transformers", True)):
+        # The identity is the same: a served model with a revision, and a name with that revision on the Hub.
+        args = {"engine": engine, "model": "org/m", "engine_args": {"revision": "1"}, "share_engines": share}
+        if engine == "openai":
+            args["base_url"] = "http://a/v1"
+        model = Model()
+        settings = Settings.from_args("single", {**args, "store": str(tmp_path)})
+        with Session(settings, {"model": model}) as session:
+            _, summary = session.run(items(session, ["One?", "Two?"]), progress=False)
+        assert model.made + summary.reused.calls == 2
+        made.append(model.made)
+    assert made == [2, 2, 0, 0]
+    assert len({run.settings["models"]["model"]["identity"] for run in load_runs(tmp_path)}) == 1
+
+
 def test_failures_are_asked_again(tmp_path: Path) -> None:
     first, _ = answer(tmp_path, "single", {"model": Model(failures=1)}, ["One?", "Two?"])
     assert [isinstance(result, Failure) for result in first].count(True) == 1
@@ -171,7 +188,7 @@ def test_a_disk_that_fills_up_does_not_stop_the_run(tmp_path: Path, caplog: pyte
         connection.execute(f"PRAGMA max_page_count = {pages + 10}")
         results, summary = session.run(items(session, prompts), progress=False)
     assert (len(results), summary.questions, summary.failed) == (400, 400, 0)
-    assert caplog.text.count("database or disk is full; the run goes on, what follows is not kept") == 1
+    assert caplog.text.count("database or disk is full; the run continues, what follows is not stored") == 1
     (run,) = load_runs(tmp_path)
     assert (run.finished, run.wall_s) == (False, None)
     assert 0 < len(run.samples) < 400

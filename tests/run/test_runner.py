@@ -8,8 +8,9 @@ import pytest
 
 from mai_plugin.core.prompts import load_prompts
 from mai_plugin.core.question import Question
-from mai_plugin.core.records import Call, Completion, Message, Outcome
-from mai_plugin.run.runner import Failure, Item, Result, run
+from mai_plugin.core.records import Call, Completion, Message, NoConfidence, Outcome
+from mai_plugin.engines.base import EngineError
+from mai_plugin.run.runner import Failure, Item, Result, Stop, run
 
 PROMPTS = load_prompts()
 
@@ -63,7 +64,7 @@ def test_a_failure_is_named_and_the_others_finish() -> None:
 
     async def answer(question: Question) -> Outcome:
         if question.id == "task/3":
-            raise RuntimeError("out of memory")
+            raise EngineError("out of memory")
         return outcome(question)
 
     seen: list[Result] = []
@@ -73,6 +74,35 @@ def test_a_failure_is_named_and_the_others_finish() -> None:
     assert str(results[1]) == "question task/1 could not be answered: image file is truncated"
     assert str(results[3]) == "question task/3 could not be answered: out of memory"
     assert len(seen) == 5
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [(KeyError("x"), "KeyError: 'x'"), (ValueError("x"), "ValueError: x"), (TypeError(), "TypeError")],
+)
+def test_what_a_strategy_itself_raises_is_named_with_its_type(error: Exception, message: str) -> None:
+    async def answer(question: Question) -> Outcome:
+        if question.id == "task/1":
+            raise error
+        return outcome(question)
+
+    results = asyncio.run(run([item(0), item(1), item(2)], answer, concurrency=2))
+    assert [isinstance(result, Failure) for result in results] == [False, True, False]
+    assert str(results[1]) == f"question task/1 could not be answered: {message}"
+
+
+@pytest.mark.parametrize("error", [Stop("no model"), NoConfidence("large")])
+def test_what_no_question_can_do_without_ends_the_run(error: Exception) -> None:
+    asked = []
+
+    async def answer(question: Question) -> Outcome:
+        asked.append(question.id)
+        raise error
+
+    with pytest.raises(Stop) as stop:
+        asyncio.run(run([*map(item, range(20))], answer, concurrency=2))
+    assert str(stop.value) == str(error)
+    assert len(asked) <= 2
 
 
 def test_cancelling_cancels_what_is_in_flight() -> None:

@@ -1,23 +1,25 @@
-"""The file: what is kept is found again, damage is named and never replaced, processes share it."""
+"""The file: what is stored is found again, opening reads no call, damage is found when it is read, processes share it."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image as PILImage
+from typer.testing import CliRunner
 
+from mai_plugin.cli import app
 from mai_plugin.core.records import Call, Completion, Image, Message, Outcome, Request, Sparse
 from mai_plugin.run.store import Store, request_key
-from mai_plugin.run.stored import load_runs
+from mai_plugin.run.stored import check_store, load_runs
 
 REQUEST = Request((Message("user", (Image(PILImage.new("RGB", (2, 2), "red")), "How many?")),), 16, "chartqa/0", "S")
 DONE = Completion("three \ud83d", 30, 4, 2, 0.1, 0.2, "stop", -0.5)
@@ -137,19 +139,122 @@ def overwrite(path: Path, offset: int, content: bytes) -> None:
         file.write(content)
 
 
-def test_overwritten_pages(full: Path) -> None:
-    overwrite(full, full.stat().st_size // 2 // 4096 * 4096, b"\xa5" * 8192)
-    assert "is damaged" in refused(full)
+def damage(path: Path, columns: str, where: str = "id = 1") -> None:
+    """Change columns of calls behind the store's back."""
+    connection = sqlite3.connect(path)
+    connection.execute(f"UPDATE calls SET {columns} WHERE {where}")
+    connection.commit()
+    connection.close()
 
 
-def test_a_changed_answer_is_noticed_although_the_file_is_in_order(full: Path) -> None:
-    text = DONE.text.encode("utf-8", "surrogatepass")
-    full.write_bytes(full.read_bytes().replace(text, text.replace(b"three", b"seven"), 1))
-    assert sqlite3.connect(full).execute("PRAGMA quick_check").fetchall() == [("ok",)]
-    assert "is damaged (call" in refused(full)
-    full.write_bytes(full.read_bytes().replace(text, text.replace(b"three", b"seven")))
-    with pytest.raises(ValueError, match="damaged, call 1 is not what was written"):
+DAMAGES = (
+    "text = 'seven'",
+    "text = CAST(x'74ff' AS TEXT)",  # no valid UTF-8
+    "output_tokens = 3",
+    "ttft_s = 9.0",
+    "finish_reason = 'length'",
+    "logprob = NULL",
+    "details = '{\"kept_tokens\": 1}'",
+    "checksum = checksum + 1",
+)
+
+
+def test_opening_reads_no_call(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must not take longer for a large file."""
+    statements: list[str] = []
+    connect = sqlite3.connect
+
+    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*args, **options)
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    store = Store(full)
+    assert len(statements) < 10
+    assert not [text for text in statements if "calls" in text or "outcomes" in text or "check" in text], statements
+    store.find("k0")
+    assert "FROM calls" in statements[-1]
+
+
+@pytest.mark.parametrize("columns", DAMAGES)
+def test_a_damaged_call_is_skipped_and_named_once(full: Path, columns: str, caplog: pytest.LogCaptureFixture) -> None:
+    damage(full, columns)
+    store = Store(full)
+    with caplog.at_level(logging.WARNING, logger="mai_plugin"):
+        assert store.find("k0") is None
+        assert store.find("k0") is None
+    assert caplog.messages == [f"mai: call store {full}: call 1 is damaged (checksum); it is skipped"]
+    assert store.find("k1") == (2, DONE)
+    again = store.add_call("k0", "m", "scripted", REQUEST, DONE)
+    assert store.find("k0") == (again, DONE)
+
+
+@pytest.mark.parametrize("columns", DAMAGES)
+def test_a_damaged_call_of_a_run_is_an_error_that_names_it(full: Path, columns: str) -> None:
+    damage(full, columns)
+    with pytest.raises(ValueError, match="call 1 of chartqa/0 is damaged") as error:
         load_runs(full)
+    assert str(error.value) == (
+        f"call store {full}: call 1 of chartqa/0 is damaged (checksum); `mai store check` looks at everything"
+    )
+
+
+def test_a_damaged_text_of_an_outcome_is_an_error(full: Path) -> None:
+    connection = sqlite3.connect(full)
+    connection.execute("UPDATE outcomes SET returned = CAST(x'74ff' AS TEXT) WHERE question_id = 'chartqa/0'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(ValueError, match="cannot be read: Could not decode"):
+        load_runs(full)
+
+
+def test_a_call_of_another_engine_counts_where_no_engine_is_named(tmp_path: Path) -> None:
+    store = Store(tmp_path / "calls.sqlite")
+    first = store.add_call("k", "m", "vllm", REQUEST, DONE)
+    second = store.add_call("k", "m", "transformers", REQUEST, replace(DONE, text="four"))
+    store.add_call("k", "m", "transformers", REQUEST, replace(DONE, text="five"))
+    assert store.find("k") == (first, DONE)
+    assert store.find("k", "vllm") == (first, DONE)
+    assert store.find("k", "transformers") == (second, replace(DONE, text="four"))
+    assert store.find("k", "openai") is None
+
+
+def test_check_of_a_sound_store(full: Path) -> None:
+    found = CliRunner().invoke(app, ["store", "check", str(full.parent)])
+    assert found.exit_code == 0, found.output
+    assert found.output == f"{full}: 300 calls, 1 runs, 2 outcomes\n"
+
+
+@pytest.mark.parametrize("columns", DAMAGES)
+def test_check_names_every_damaged_call(full: Path, columns: str) -> None:
+    damage(full, columns, "id IN (3, 200)")
+    checked = check_store(full)
+    assert (checked.calls, checked.runs, checked.outcomes, checked.pages) == (300, 1, 2, ())
+    assert checked.damaged == ((3, "chartqa/0", "S"), (200, "chartqa/0", "S"))
+    found = CliRunner().invoke(app, ["store", "check", str(full)])
+    assert found.exit_code == 1
+    assert (
+        "damaged call 3: question chartqa/0, stage S\ndamaged call 200: question chartqa/0, stage S\n" in found.output
+    )
+
+
+def test_check_of_overwritten_pages(full: Path) -> None:
+    overwrite(full, full.stat().st_size // 2 // 4096 * 4096, b"\xa5" * 8192)
+    Store(full).close()  # the pages that opening reads are in order
+    assert check_store(full).pages
+    found = CliRunner().invoke(app, ["store", "check", str(full)])
+    assert found.exit_code == 1
+    assert "damaged file: " in found.output
+
+
+def test_check_of_no_store(tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["store", "check", str(tmp_path)])
+    assert found.exit_code == 1
+    assert (
+        found.output
+        == f"mai: no call store at {tmp_path}/calls.sqlite; give the file, or the folder that holds calls.sqlite\n"
+    )
 
 
 @pytest.mark.parametrize("size", [100, 4096, 5000, 40960])
@@ -171,31 +276,23 @@ def test_a_database_of_something_else(tmp_path: Path) -> None:
     assert "is no call store: it holds the tables of something else (bookmarks)" in refused(tmp_path / "places.sqlite")
 
 
-def test_another_schema_version(full: Path) -> None:
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_schema_version(full: Path, version: int) -> None:
     connection = sqlite3.connect(full)
-    connection.execute("UPDATE meta SET value = '3' WHERE key = 'version'")
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'version'", (version,))
     connection.commit()
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
-    assert "has schema version 3, this package writes 2" in refused(full)
-    with pytest.raises(ValueError, match="has schema version 3"):
+    assert f"has schema version {version}, this package writes 2" in refused(full)
+    with pytest.raises(ValueError, match=f"has schema version {version}"):
         load_runs(full)
 
 
-def test_a_store_of_version_1_is_read_and_brought_up_to_date(full: Path) -> None:
-    before = load_runs(full)
+def test_a_store_without_one_of_its_tables(full: Path) -> None:
     connection = sqlite3.connect(full)
-    connection.executescript(
-        "ALTER TABLE calls RENAME COLUMN details TO unused; UPDATE meta SET value = '1' WHERE key = 'version';"
-        "PRAGMA wal_checkpoint(TRUNCATE);"
-    )
+    connection.executescript("DROP TABLE outcome_calls; PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
-    assert load_runs(full) == before  # without writing to it
-    store = Store(full)
-    id = store.add_call("k", "m", "e", REQUEST, replace(DONE, details={"kept_tokens": 3}))
-    store.close()
-    assert Store(full).find("k") == (id, replace(DONE, details={"kept_tokens": 3}))
-    assert load_runs(full) == before
+    assert "is damaged: it has no table outcome_calls" in refused(full)
 
 
 def test_runs_begun_in_the_same_millisecond_keep_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,43 +301,6 @@ def test_runs_begun_in_the_same_millisecond_keep_their_order(tmp_path: Path, mon
     for id in ("later-in-the-alphabet", "earlier"):
         store.begin_run(id, "name", "single", "scripted", {"models": {}}, {})
     assert [run.id for run in load_runs(store.path)] == ["later-in-the-alphabet", "earlier"]
-
-
-class Meddling(sqlite3.Connection):
-    """A connection, beside which another process does something once the file's version has been read."""
-
-    meddle: Callable[[], None] | None = None
-
-    def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:  # type: ignore[override]
-        cursor = super().execute(statement, *parameters)
-        if "FROM meta" in statement and Meddling.meddle:
-            meddle, Meddling.meddle = Meddling.meddle, None
-            meddle()
-        return cursor
-
-
-@pytest.mark.parametrize("read", [Store, load_runs])
-def test_a_store_of_version_1_that_another_process_brings_up_to_date_meanwhile(
-    full: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], Any]
-) -> None:
-    connection = sqlite3.connect(full)
-    connection.executescript(
-        "PRAGMA journal_mode = WAL; ALTER TABLE calls RENAME COLUMN details TO unused;"
-        "UPDATE meta SET value = '1' WHERE key = 'version';"
-    )
-    connect = sqlite3.connect
-
-    def meddle() -> None:
-        other = Store(full)
-        id = other.add_call("k", "m", "e", REQUEST, replace(DONE, details={"kept_tokens": 3}))
-        with other._transaction() as writing:
-            writing.execute("UPDATE outcome_calls SET call = ?", (id,))
-        other.close()
-
-    monkeypatch.setattr(sqlite3, "connect", lambda *args, **given: connect(*args, **given, factory=Meddling))
-    monkeypatch.setattr(Meddling, "meddle", staticmethod(meddle))
-    read(full)  # and does not say that it is damaged
-    connection.close()
 
 
 def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:

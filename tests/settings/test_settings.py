@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mai_plugin.core import answers
+from mai_plugin.core import agreement as answers
 from mai_plugin.core.records import Sparse
 from mai_plugin.engines.base import ModelSpec
 from mai_plugin.resources import SHIPPED_MODELS
@@ -16,6 +16,10 @@ from mai_plugin.settings import AUTO_BATCH_SIZE, Settings, preset_names, preset_
 
 def cascade(**args: object) -> Settings:
     return Settings.from_args("mutual_verification", args)
+
+
+def sparse(settings: Settings) -> Sparse:
+    return Sparse(*(settings.arguments[key] for key in ("layer", "keep", "select_by")))
 
 
 def test_the_default_is_the_papers_pair() -> None:
@@ -60,14 +64,14 @@ def test_names_tell_models_and_strategy() -> None:
 
 
 def test_sparse_transfer() -> None:
-    assert cascade().sparse is None
+    assert cascade().arguments["transfer"] == "full"
     settings = cascade(transfer="sparse")
-    assert (settings.sparse, settings.selector) == (Sparse(16 / 36, 0.8), None)
+    assert (sparse(settings), list(settings.models)) == (Sparse(16 / 36, 0.8), ["small", "large"])
     settings = cascade(strategy="sparse_transfer", layer="16", keep="1")
-    assert settings.sparse == Sparse(16, 1.0)
-    assert isinstance(settings.sparse.layer, int)
-    assert cascade(transfer="sparse", layer="0.25").sparse == Sparse(0.25)
-    assert cascade(transfer="sparse", select_by="random").sparse == Sparse(by="random")
+    assert sparse(settings) == Sparse(16, 1.0)
+    assert isinstance(settings.arguments["layer"], int)
+    assert sparse(cascade(transfer="sparse", layer="0.25")) == Sparse(0.25)
+    assert sparse(cascade(transfer="sparse", select_by="random")) == Sparse(by="random")
     assert cascade(preset="MAI-tiny", transfer="sparse", select_by="random").name == "MAI-tiny-sparse-random"
     settings = cascade(
         transfer="sparse",
@@ -76,16 +80,18 @@ def test_sparse_transfer() -> None:
         dtype="bfloat16",
         selector_args='{"device":"cuda:1"}',
     )
-    assert settings.selector == ModelSpec("mai-tiny-large", {"dtype": "bfloat16", "device": "cuda:1"})
+    selector = {"dtype": "bfloat16", "device": "cuda:1", "first_layers": 16 / 36}
+    assert settings.models["selector"] == ModelSpec("mai-tiny-large", selector)
+    assert [settings.engine_of(role) for role in settings.models] == ["vllm", "vllm", "transformers"]
 
 
 def test_a_sparse_preset_serves_the_other_strategies_too(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("strategy: mutual_verification\nsmall: a\nlarge: b\ntransfer: sparse\nlayer: 3\n")
-    assert cascade(preset=str(file)).sparse == Sparse(3)
+    assert sparse(cascade(preset=str(file))) == Sparse(3)
     assert cascade(preset=str(file)).name == "mine"
     assert cascade(preset=str(file), layer=4).name == "mine-L4"
-    assert Settings.from_args("transfer", {"preset": str(file)}).sparse is None
+    assert Settings.from_args("transfer", {"preset": str(file)}).arguments == {"prompt": "R"}
 
 
 @pytest.mark.parametrize("strategy", ["sparse_transfer", "speculative"])
@@ -116,9 +122,9 @@ def test_engine_arguments_are_merged() -> None:
 
 
 def test_agreement() -> None:
-    assert cascade().agree is answers.agree
-    assert cascade(agreement="relaxed").agree is answers.agree_relaxed
-    assert cascade(agreement="mai_plugin.core.answers:agree_relaxed").agree is answers.agree_relaxed
+    assert cascade().arguments["agreement"] is answers.agree
+    assert cascade(agreement="relaxed").arguments["agreement"] is answers.agree_relaxed
+    assert cascade(agreement="mai_plugin.core.agreement:agree_relaxed").arguments["agreement"] is answers.agree_relaxed
     with pytest.raises(ValueError, match="must take two answers and their kind"):
         cascade(agreement="operator:eq")
 
@@ -127,7 +133,7 @@ def test_a_function_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "my_agreement_rule.py").write_text("def never(a, b, kind):\n    return False\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])
-    assert cascade(agreement="my_agreement_rule:never").agree("7", "7", "short") is False
+    assert cascade(agreement="my_agreement_rule:never").arguments["agreement"]("7", "7", "short") is False
 
 
 def test_batch_size() -> None:
@@ -175,16 +181,16 @@ WRONG = [
     ({"store": ""}, "argument store='' must be a name or a path"),
     ({"small": "", "large": "b"}, "argument small='' must be a name or a path"),
     ({"agreement": ":x"}, "argument agreement=':x'"),
-    ({"agreement": "loose"}, "argument agreement='loose'; it may be: exact, relaxed, or a function of your own"),
-    ({"agreement": "no_such:thing"}, "argument agreement='no_such:thing': No module named"),
-    ({"agreement": "math:pi"}, "is no function"),
+    ({"agreement": "loose"}, "argument agreement='loose'; expected one of: exact, relaxed, or your own as file.py:function"),
+    ({"agreement": "no_such:thing"}, "argument agreement='no_such:thing' cannot be imported: ModuleNotFoundError: No module named"),
+    ({"agreement": "math:pi"}, "argument agreement='math:pi': math has no function 'pi'"),
     ({"prompts": "no/such.yaml"}, "prompts file no/such.yaml"),
     ({"engine": "openai"}, "argument 'small_base_url' is missing: engine=openai needs small_base_url=URL, such as http://localhost:8000/v1"),
     ({"engine": "openai", "small_base_url": "http://a/v1"}, "argument 'large_base_url' is missing"),
     ({"engine": "openai", "small_base_url": "http://a/v1", "large_base_url": "b"}, "argument large_base_url: 'b' is no URL"),
     ({"small_base_url": "http://a/v1"}, "argument small_base_url needs engine=openai; the engine is transformers"),
-    ({"strategy": "spares_transfer"}, r"argument strategy='spares_transfer' \(did you mean 'sparse_transfer'\?\); it may be: mutual_verification, single"),
-    ({"transfer": "some"}, "argument transfer='some'; it may be: full, sparse"),
+    ({"strategy": "spares_transfer"}, r"argument strategy='spares_transfer' \(did you mean 'sparse_transfer'\?\); expected one of: mutual_verification, single"),
+    ({"transfer": "some"}, "argument transfer='some'; expected one of: full, sparse"),
     ({"layer": 3}, "argument layer is for sparse transfer: add transfer=sparse"),
     ({"transfer": "sparse", "layer": -1}, "argument layer=-1 must be a layer's number, counted from 0, or a share of the depth such as 0.44"),
     ({"transfer": "sparse", "layer": 1.5}, "argument layer=1.5 must be"),
@@ -193,13 +199,13 @@ WRONG = [
     ({"transfer": "sparse", "keep": 0}, "argument keep=0 must be a number above 0 and at most 1"),
     ({"transfer": "sparse", "keep": 80}, "argument keep=80 must be a number above 0 and at most 1"),
     ({"transfer": "sparse", "keep": "nan"}, "argument keep='nan' must be a number above 0 and at most 1"),
-    ({"transfer": "sparse", "select_by": "first"}, "argument select_by='first'; it may be: attention, random, last"),
+    ({"transfer": "sparse", "select_by": "first"}, "argument select_by='first'; expected one of: attention, random, last"),
     ({"transfer": "sparse", "engine": "vllm"}, "engine=vllm does not give: add selector=Qwen/Qwen3-VL-8B-Instruct, whose first layers"),
     ({"strategy": "sparse_transfer", "engine": "openai", "small_base_url": "http://a/v1", "large_base_url": "http://b/v1"}, "add selector=CHECKPOINT"),
     ({"transfer": "sparse", "selector_args": "{}"}, "argument selector_args needs selector=MODEL"),
-    ({"strategy": "speculative", "engine": "vllm"}, "strategy=speculative is transformers' assisted generation, not to be had with engine=vllm"),
+    ({"strategy": "speculative", "engine": "vllm"}, "strategy=speculative is transformers' assisted generation, not supported with engine=vllm"),
     ({"strategy": "speculative", "agreement": "relaxed"}, "unknown argument 'agreement'"),
-    ({"strategy": "speculative", "prompt": "S"}, "argument prompt='S'; it may be: E, R"),
+    ({"strategy": "speculative", "prompt": "S"}, "argument prompt='S'; expected one of: E, R"),
     ({"base_url": "http://a/v1"}, r"unknown argument 'base_url' \(did you mean"),
 ]  # fmt: skip
 
@@ -211,39 +217,40 @@ def test_wrong_arguments(args: dict[str, object], message: str) -> None:
     assert "\n" not in str(error.value)
 
 
-SERVED = {"engine": "openai", "small_base_url": "http://a:8000,http://b:8000", "large_base_url": ["https://c/v2"]}
+SERVED = {"engine": "openai", "small_base_url": "http://a:8000", "large_base_url": "https://c/v2"}
 
 
 def test_models_on_servers() -> None:
     models = cascade(preset="MAI-tiny", **SERVED, image_format="jpeg").models
     # What is sent is the name, not the folder of the shipped pair; its arguments for transformers are put aside.
     assert (models["small"].source, models["large"].source) == ("mai-tiny-small", "mai-tiny-large")
-    assert models["small"].args == {"base_url": ("http://a:8000/v1", "http://b:8000/v1"), "image_format": "jpeg"}
-    assert models["large"].args == {"base_url": ("https://c/v2",), "image_format": "jpeg"}
+    assert models["small"].args == {"base_url": "http://a:8000/v1", "image_format": "jpeg"}
+    assert models["large"].args == {"base_url": "https://c/v2", "image_format": "jpeg"}
     single = Settings.from_args("single", {"model": "org/M", "engine": "openai", "base_url": "http://a:8000"})
-    assert single.models["model"].args == {"base_url": ("http://a:8000/v1",)}
+    assert single.models["model"].args == {"base_url": "http://a:8000/v1"}
 
 
 def test_servers_in_a_preset(tmp_path: Path) -> None:
     file = tmp_path / "served.yaml"
     file.write_text(
         "strategy: mutual_verification\nengine: openai\nsmall: a\nlarge: b\nengine_args: {timeout: 30}\n"
-        "small_base_url: http://a:8000/v1,http://b:8000/v1\nlarge_base_url: [http://c:8000/v1]\n"
+        "small_base_url: http://a:8000/v1\nlarge_base_url: http://c:8000\n"
     )
     models = cascade(preset=str(file)).models
-    assert models["small"].args == {"timeout": 30, "base_url": ("http://a:8000/v1", "http://b:8000/v1")}
-    assert models["large"].args == {"timeout": 30, "base_url": ("http://c:8000/v1",)}
+    assert models["small"].args == {"timeout": 30, "base_url": "http://a:8000/v1"}
+    assert models["large"].args == {"timeout": 30, "base_url": "http://c:8000/v1"}
     # With another engine, what was meant for this one is put aside.
     assert cascade(preset=str(file), engine="transformers").models["small"].args == {}
 
 
-def test_several_urls_on_lmms_evals_command_line() -> None:
+def test_several_urls_are_refused_as_lmms_eval_passes_them_too() -> None:
     """It splits at commas, but for those in brackets or quotes."""
     parse = pytest.importorskip("lmms_eval.utils").simple_parse_args_string
     a, b = "http://a:8000/v1", "http://b:8000/v1"
-    for typed in (f"{a};{b}", f"[{a},{b}]", f'["{a}","{b}"]', f'"{a},{b}"'):
+    for typed in (f"{a};{b}", f"[{a},{b}]", f'"{a},{b}"'):
         args = parse(f"engine=openai,small=s,large=l,small_base_url={typed},large_base_url={a}")
-        assert cascade(**args).models["small"].args["base_url"] == (a, b)
+        with pytest.raises(ValueError, match=r"small_base_url: .* holds several URLs; .* vllm-router or LiteLLM"):
+            cascade(**args)
 
 
 @pytest.mark.parametrize(
@@ -273,9 +280,9 @@ def test_a_key_in_a_preset_is_refused_and_not_repeated(tmp_path: Path) -> None:
 
 
 def test_wrong_prompt_letters() -> None:
-    with pytest.raises(ValueError, match="argument prompt='Q'; it may be: S, E, R"):
+    with pytest.raises(ValueError, match="argument prompt='Q'; expected one of: S, E, R"):
         Settings.from_args("single", {"model": "a", "prompt": "Q"})
-    with pytest.raises(ValueError, match="argument prompt='S'; it may be: E, R"):
+    with pytest.raises(ValueError, match="argument prompt='S'; expected one of: E, R"):
         Settings.from_args("transfer", {"prompt": "S"})
     with pytest.raises(ValueError, match="two_stage=true needs prompt=E or prompt=R"):
         Settings.from_args("single", {"model": "a", "two_stage": True})
@@ -285,7 +292,7 @@ def test_wrong_prompt_letters() -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("strategy: cascade", "needs 'strategy', one of"), ("- 1", "needs 'strategy'"), ("a: [", "preset"),
+    [("strategy: cascade", "argument strategy='cascade'; expected one of"), ("- 1", "needs 'strategy'"), ("a: [", "preset"),
      ("strategy: mutual_verification\nsmall:\nlarge: b", "argument 'small' is missing"),
      ("strategy: mutual_verification\nsmall: [a]\nlarge: b", "must be a name or a path"),
      ("strategy: mutual_verification\nsmall: a\nlarge: b\nprompts: [x]", "must be a name or a path"),

@@ -82,7 +82,6 @@ def test_recorded_scores_show_what_the_pair_is_for() -> None:
     assert recorded["MAI"] == recorded["runs"][0]["rows"]["MAI"]["score"]
 
 
-@pytest.mark.slow
 def test_large_corrects_a_wrong_rationale() -> None:
     chart, problem = next(item for item in (draw_item(11, i) for i in range(100)) if item[1].task == "value")
     answer = int(solve(problem, chart.heights).answer)

@@ -1,1 +1,1 @@
-"""Which tokens of a reasoning a model attends to: rows of attention, and the selection for sparse transfer."""
+"""Which tokens of some reasoning a model attends to: rows of attention, and the selection for sparse transfer."""

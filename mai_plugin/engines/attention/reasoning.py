@@ -1,4 +1,4 @@
-"""Where reasoning stands in a prompt, how much of the attention each of its tokens has, and which are kept."""
+"""Where reasoning is in a prompt, how much of the attention each of its tokens has, and which are selected."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from unicodedata import normalize
 from tokenizers.normalizers import NFC
 
 from mai_plugin.core.records import Message
+from mai_plugin.core.text import common_length
 from mai_plugin.engines.base import EngineError, hf_messages
 
 
@@ -53,7 +54,7 @@ def smallest_set(weights: Sequence[float], keep: float) -> list[int]:
 
     Args:
         weights: one per token, not negative.
-        keep: a share, above 0 and at most 1; 1 keeps all.
+        keep: a share, above 0 and at most 1; 1 selects all.
     """
     if keep >= 1:  # also those whose weight is too small to count
         return list(range(len(weights)))
@@ -87,13 +88,13 @@ def find_reasoning(processor: Any, messages: Sequence[Message], prompt_ids: Sequ
         )
         for turns in (messages, before)
     )
-    start = rendered.find(text, _common(rendered, opened))
+    start = rendered.find(text, common_length(rendered, opened))
     if reasoning.role != "assistant" or start < 0 or not getattr(tokenizer, "is_fast", False):
         raise EngineError(f"cannot find the reasoning in a prompt of {type(processor).__name__}: its chat template")
     end = start + len(text)
     encoded = tokenizer(rendered, return_offsets_mapping=True, add_special_tokens=False)
     ids, offsets = list(encoded["input_ids"]), encoded["offset_mapping"]
-    # Image tokens stand for many in the prompt, but behind them both are the same, token by token.
+    # One image token becomes many in the prompt, but behind them both are the same, token by token.
     inside = [index for index, (left, right) in enumerate(offsets) if right > start and left < end]
     if not inside:
         return Reasoning(text, len(prompt_ids), ())
@@ -111,10 +112,3 @@ def _as_read(tokenizer: Any, text: str) -> str:
     """Text with its characters composed where the tokenizer does that: else its offsets leave out the accents."""
     normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
     return normalize("NFC", text) if isinstance(normalizer, NFC) else text
-
-
-def _common(one: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
-    return next(
-        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )

@@ -29,7 +29,7 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
     language = getattr(getattr(model, "model", model), "language_model", None)
     layers = getattr(language, "layers", None)
     if not isinstance(layers, nn.ModuleList) or not all(hasattr(layer, "self_attn") for layer in layers):
-        raise ValueError(f"no attention to be had from {type(model).__name__}: it has no language_model.layers")
+        raise ValueError(f"attention is not supported for {type(model).__name__}: it has no language_model.layers")
     return layers
 
 
@@ -39,7 +39,7 @@ def attention_rows(
     """Attention weights of one query token, over all tokens of the prompt.
 
     The model runs as it is loaded (sdpa, flash or eager attention) up to the last of the layers, of which only
-    queries and keys are computed.  At each wanted layer one row per head is kept, `heads x tokens` numbers.  Equal
+    queries and keys are computed.  At each wanted layer one row per head is computed, `heads x tokens` numbers.  Equal
     to the rows of `output_attentions=True` with eager attention.
 
     Args:
@@ -117,7 +117,7 @@ def _attend(
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     for what in ("softcap", "s_aux"):  # capped scores (Gemma 2), attention sinks (gpt-oss)
         if kwargs.get(what) is not None:
-            raise ValueError(f"no attention to be had from {type(module).__name__}: its softmax has {what}")
+            raise ValueError(f"attention is not supported for {type(module).__name__}: its softmax has {what}")
     module.mai_capture(query, key, attention_mask, scaling, kwargs.get("sliding_window"))
     functions = AttentionInterface()
     function = functions[module.mai_attention if module.mai_attention in functions else "sdpa"]  # eager is not in there
@@ -136,7 +136,7 @@ def _row(
         q: `[1, heads, tokens, dim]`.
         k: `[1, key-value heads, tokens, dim]`; each serves `heads / key-value heads` heads in a row.
         mask: of shape `[1, 1, tokens, tokens]`, true or 0 where a query may look; `[1, tokens]` for padding; or none.
-        window: how many tokens the query may look at, itself included; flash attention has no mask that says so.
+        window: how many tokens the query may look at, itself included; flash attention has no mask for it.
     """
     tokens = k.shape[2]
     query %= q.shape[2]

@@ -95,9 +95,9 @@ def _last_word(log: Path) -> str:
     """Why it failed, as far as one line tells: our models' own last line, else the last line of all."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("mai: ")]
-    return f"{(ours or lines or ['it said nothing'])[-1]} (log: {log})"
+    return f"{(ours or lines or ['no output'])[-1]} (log: {log})"
 
 
 def _end_with_parent() -> None:
-    # A killed parent could not end its run, which would go on beside the one that resumes it, and make calls twice.
+    # A killed parent could not end its run, which would run on beside the one that resumes it, and make calls twice.
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)

@@ -47,13 +47,13 @@ class _MaiModel(lmms):  # type: ignore[misc]
         self._rank = int(os.environ.get("RANK", 0))
         self._world_size = int(os.environ.get("WORLD_SIZE", 1))
         self.session = self._open()
-        self._greedy_said = False
+        self._greedy_warned = False
         self._truncated: list[str] = []
 
     @property
     def device(self) -> torch.device:
         """Where the harness puts the tensors by which ranks talk to each other."""
-        model = next(iter(self.settings.models.values()))
+        model = next(iter(self.settings.models.values()))  # a selector comes after its pair
         given = model.args.get("device", model.hints.get("device"))
         local = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
         return torch.device(local if given in (None, "auto", "cuda") else given)
@@ -91,12 +91,12 @@ class _MaiModel(lmms):  # type: ignore[misc]
         failures = [failure for _, _, failed in ranks for failure in failed]
         if failures:
             recorder = self.session.recorder
-            kept = ""
+            stored = ""
             if recorder and not recorder.broken:
-                kept = f"; the calls of all others are kept in {recorder.store.path.absolute()}"
+                stored = f"; the calls of all others are stored in {recorder.store.path.absolute()}"
             self.session.close()
             many = f"{len(failures)} of {len(failures) + everything.questions} questions could not be answered"
-            _stop(f"{many}, so there is no score; first: {failures[0]}{kept}")
+            _stop(f"{many}, so there is no score; first: {failures[0]}{stored}")
 
         for _, spent, _ in ranks:
             for role, task, usage in spent:
@@ -136,8 +136,8 @@ class _MaiModel(lmms):  # type: ignore[misc]
         except ValueError as error:
             _stop(str(error))
         if session.recorder and self.rank == 0:
-            reuse = "what it holds is not asked again" if self.settings.reuse else "each is made anew (reuse=false)"
-            eval_logger.info(f"mai: calls are kept in {session.recorder.store.path.absolute()}; {reuse}")
+            reuse = "stored calls are reused" if self.settings.reuse else "each is made anew (reuse=false)"
+            eval_logger.info(f"mai: calls are stored in {session.recorder.store.path.absolute()}; {reuse}")
         return session
 
     def _gather(self, mine: T) -> list[T]:
@@ -149,11 +149,11 @@ class _MaiModel(lmms):  # type: ignore[misc]
         return reports
 
     def loglikelihood(self, requests: Sequence[Instance]) -> NoReturn:
-        """Not to be had: strategies over two models generate text."""
+        """Not supported: strategies over two models generate text."""
         _generation_only(requests, "log-likelihoods")
 
     def generate_until_multi_round(self, requests: Sequence[Instance]) -> NoReturn:
-        """Not to be had: a strategy answers one question."""
+        """Not supported: a strategy answers one question."""
         _generation_only(requests, "several rounds")
 
     def clean(self) -> None:
@@ -173,13 +173,13 @@ class _MaiModel(lmms):  # type: ignore[misc]
             limit = int((gen_kwargs or {}).get("max_new_tokens") or DEFAULT_MAX_NEW_TOKENS)
             return self.session.question(question_id, messages, limit)
 
-        if not self._greedy_said and (gen_kwargs or {}).get("do_sample"):
-            self._greedy_said = True
+        if not self._greedy_warned and (gen_kwargs or {}).get("do_sample"):
+            self._greedy_warned = True
             eval_logger.warning(f"mai: {task} asks for sampling; mai models decode greedily")
         return Item(question_id, build)
 
     def _noticing_truncated_images(self, question_id: str, load: Callable[[], list[Message]]) -> list[Message]:
-        """Load a question's images.  lmms-eval fills up truncated ones without a word: so do we, but we say so."""
+        """Load a question's images.  lmms-eval fills up truncated ones silently: so do we, and warn."""
         tolerant = ImageFile.LOAD_TRUNCATED_IMAGES
         ImageFile.LOAD_TRUNCATED_IMAGES = False
         try:
@@ -196,7 +196,7 @@ class _MaiModel(lmms):  # type: ignore[misc]
     def _result(self, outcome: Outcome) -> GenerationResult:
         usage = outcome.usage()
         counts = TokenCounts(usage.prompt_tokens, usage.output_tokens, usage.reasoning_tokens)
-        return GenerationResult(self.session.text(outcome), counts)
+        return GenerationResult(outcome.returned, counts)
 
 
 class MaiCascade(_MaiModel):

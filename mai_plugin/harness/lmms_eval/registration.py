@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mai_plugin.resources import task_configs
-from mai_plugin.settings import Settings, StrategyName
+from mai_plugin.settings import Settings
 
 if TYPE_CHECKING:
     from lmms_eval.models.registry_v2 import ModelManifest
 
-MODELS: dict[str, tuple[str, StrategyName]] = {
+MODELS: dict[str, tuple[str, str]] = {
     "mai_cascade": ("MaiCascade", "mutual_verification"),
     "mai_single": ("MaiSingle", "single"),
     "mai_transfer": ("MaiTransfer", "transfer"),

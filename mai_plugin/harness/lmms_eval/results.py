@@ -44,8 +44,13 @@ class Marks:
 
 def ratio(units: Mapping[str, Ratio]) -> float:
     """The headline score of some units, in points."""
-    above, below = (sum(column) for column in zip(*units.values(), strict=True))
+    above, below = (sum(unit[side] for unit in units.values()) for side in (0, 1))
     return 100 * above / below if below else 0.0
+
+
+def metrics(aggregates: Record) -> list[str]:
+    """The metrics that `marks` may look for in records with these aggregates."""
+    return list(dict.fromkeys((*_RULES, *(key.partition(",")[0] for key in aggregates))))
 
 
 def marks(task: str, records: Sequence[Record], aggregates: Record | None) -> Marks:
@@ -71,8 +76,12 @@ def marks(task: str, records: Sequence[Record], aggregates: Record | None) -> Ma
 
 
 def _mean(task: str, metric: str, records: Sequence[Record], aggregates: Record | None) -> Marks:
-    scores = {str(record["doc_id"]): _number(task, metric, record) for record in records}
-    return _checked(task, metric, aggregates, scores, {key: (score, 1.0) for key, score in scores.items()})
+    shared: dict[float, Ratio] = {}  # most are 0 or 1
+    units: dict[str, Ratio] = {}
+    for record in records:
+        score = _number(task, metric, record)
+        units[str(record["doc_id"])] = shared.setdefault(score, (score, 1.0))
+    return _checked(task, metric, aggregates, {key: unit[0] for key, unit in units.items()}, units)
 
 
 def _pope(task: str, metric: str, records: Sequence[Record], aggregates: Record | None) -> Marks:
@@ -91,37 +100,11 @@ def _pope(task: str, metric: str, records: Sequence[Record], aggregates: Record 
 def _mmmu(task: str, metric: str, records: Sequence[Record], aggregates: Record | None) -> Marks:
     try:
         from lmms_eval.tasks.mmmu.utils import evaluate_mmmu as judge
-    except ImportError:
-        judge = _evaluate_mmmu
+    except ImportError as error:
+        raise NotScored(f"MMMU's rules are lmms-eval's, which is not installed ({error})") from error
     # The harness averages over subjects weighted by their size: the mean over all questions.
     scores = {str(record["doc_id"]): float(judge([record[metric]])[1]["acc"]) for record in records}
     return _checked(task, metric, aggregates, scores, {key: (score, 1.0) for key, score in scores.items()})
-
-
-def _evaluate_mmmu(samples: Sequence[Record]) -> tuple[None, dict[str, float]]:
-    """MMMU's rule where the harness is not installed: equal letters; an open answer that occurs in a candidate."""
-
-    def right(sample: Record, guess: Any) -> bool:
-        gold = sample["answer"] if isinstance(sample["answer"], list) else [sample["answer"]]
-        if sample["question_type"] == "multiple-choice":
-            return guess in gold
-        wanted = [form for text in gold for form in _open_answer(text)]
-        return any(
-            candidate in wanted
-            if not isinstance(candidate, str)
-            else any(isinstance(text, str) and text in candidate for text in wanted)
-            for candidate in guess
-        )
-
-    return None, {"acc": sum(any(right(sample, guess) for guess in sample["parsed_pred"]) for sample in samples)}
-
-
-def _open_answer(text: str) -> list[float | str]:
-    text = text.strip().lower()
-    try:
-        return [round(float(text.replace(",", "")), 2)]
-    except ValueError:
-        return [f" {text}", f"{text} "] if len(text) == 1 else [text]
 
 
 def _mmbench(task: str, metric: str, records: Sequence[Record], aggregates: Record | None) -> Marks:

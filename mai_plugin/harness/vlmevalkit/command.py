@@ -14,7 +14,6 @@ import runpy
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial, wraps
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,6 +21,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+from mai_plugin.core.text import did_you_mean
 from mai_plugin.harness.vlmevalkit.files import Predictions, not_scored
 from mai_plugin.harness.vlmevalkit.model import MaiVLM, close_all, described, settings_for
 from mai_plugin.settings import Settings, preset_names, preset_strategy
@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         failed = [str(error)]
     except KeyboardInterrupt:
-        print("mai: stopped; the same command goes on where this one was", file=sys.stderr)
+        print("mai: stopped; the same command resumes", file=sys.stderr)
         return 130
     except SystemExit as stop:
         if not isinstance(stop.code, str):  # argparse's
@@ -170,7 +170,7 @@ def _prepare(parsed: Any) -> tuple[Path, list[str], list[str]]:
         Its `--work-dir`, models and data sets.
 
     Raises:
-        ValueError: the kit could not do it, or would do something else without a word.
+        ValueError: the kit could not do it, or would silently do something else.
     """
     supported = import_module("vlmeval.config").supported_VLM
     data = os.environ.get(DATA)
@@ -190,8 +190,7 @@ def _prepare(parsed: Any) -> tuple[Path, list[str], list[str]]:
         elif "class" not in entry and _is_ours(supported.get(name)):
             ours[name] = settings_for({**supported[name].keywords, **entry})
         elif "class" not in entry and name not in supported and not parsed.base_url:
-            close = get_close_matches(name, supported, 1)
-            raise ValueError(f"unknown model {name!r}" + (f" (did you mean {close[0]!r}?)" if close else ""))
+            raise ValueError(f"unknown model {name!r}{did_you_mean(name, supported)}")
     if ours:
         _check_ours(ours, datasets, work_dir, parsed)
     if ours and len(ours) == len(models):
@@ -210,8 +209,8 @@ def _check_ours(ours: Mapping[str, tuple[Settings, int]], datasets: Sequence[str
     judged = parsed.judge or parsed.judge_base_url or "OPENAI_API_KEY" in os.environ
     if parsed.mode != "infer" and not judged:
         print(
-            "mai: no --judge, and no OPENAI_API_KEY: where a data set has a judge, the kit tries it in vain and then "
-            "matches exactly; --judge exact_matching says so at once",
+            "mai: no --judge, and no OPENAI_API_KEY: where a data set has a judge, the kit will fail to reach it and "
+            "fall back to exact matching; pass --judge exact_matching to skip the attempt",
             file=sys.stderr,
         )
     for name, (settings, limit) in ours.items():

@@ -118,9 +118,9 @@ def not_scored(work_dir: Path, models: Sequence[str], datasets: Sequence[str], s
 
 
 def _trouble(status: Mapping[str, Any], since: float) -> str | None:
-    # The entry of an earlier run stays until this one has come to its end.
+    # The entry of an earlier run stays until this one has finished.
     if not status or datetime.fromisoformat(status["updated_at"]).timestamp() < since or status["status"] != "done":
-        return "it did not come to its end"
+        return "it did not finish"
     if "error_message" in status:  # which may be empty
         return " ".join(str(status["error_message"]).split()) or "it failed; the kit's log says where"
     reason = status.get("skip_reason")

@@ -18,22 +18,21 @@ from PIL import Image as PILImage
 
 from mai_plugin.core.question import Question
 from mai_plugin.core.records import Image, Message, Outcome, Part
-from mai_plugin.engines.identity import model_identity
 from mai_plugin.harness.vlmevalkit.files import Predictions, data_digest
 from mai_plugin.run.open_run import OpenRun
-from mai_plugin.run.provenance import describe_settings, new_run_id
-from mai_plugin.run.runner import Item
+from mai_plugin.run.provenance import describe_settings, model_identities, new_run_id
+from mai_plugin.run.runner import Item, Stop
 from mai_plugin.run.session import Session
-from mai_plugin.settings import DEFAULT_PRESET, Settings, StrategyName, preset_strategy
+from mai_plugin.settings import Settings, implied_strategy
 
 FAIL_MSG = "Failed to obtain answer via API."
 """What the kit takes for "no answer": it asks again in the next run (`vlmeval.inference.FAIL_MSG`)."""
 
 NO_ANSWER = "-"
-"""Handed over where the final text states no answer and is no short text either: no scorer finds an answer in it."""
+"""Returned where the final text states no answer and is no short text either: no scorer finds an answer in it."""
 
 LONGEST_TEXT = 200
-"""Characters up to which a text that states no answer is handed over as it stands."""
+"""Characters up to which a text that states no answer is returned as is."""
 
 DEFAULT_MAX_NEW_TOKENS = 1024
 """Limit on a short answer: the kit's data sets set none."""
@@ -52,17 +51,12 @@ def settings_for(args: Mapping[str, Any]) -> tuple[Settings, int]:
     limit = given.pop("max_new_tokens", DEFAULT_MAX_NEW_TOKENS)
     if not isinstance(limit, int) or limit < 1:
         raise ValueError(f"argument max_new_tokens={limit!r} must be a whole number, at least 1")
-    if "preset" not in given and not {"small", "large", "model"} & given.keys():
-        given["preset"] = DEFAULT_PRESET
-    default: StrategyName = "single" if "model" in given else "mutual_verification"
-    if "preset" in given:
-        default = preset_strategy(str(given["preset"]))
-    return Settings.from_args(default, given), limit
+    return Settings.from_args(implied_strategy(given), given), limit
 
 
 def described(settings: Settings, max_new_tokens: int) -> dict[str, Any]:
-    """All that decides the answers, as it is kept beside predictions.  Nothing is loaded for it."""
-    identities = {role: model_identity(engine, model, None) for role, (engine, model) in settings.loaded.items()}
+    """All that decides the answers, as it is stored beside predictions.  Nothing is loaded for it."""
+    identities = model_identities(settings)
     kept = describe_settings(settings, identities)
     for key in ("models", "concurrency", "reuse"):
         del kept[key]
@@ -89,7 +83,7 @@ class MaiVLM:
         args: `preset`, `strategy`, `max_new_tokens`, and the arguments of `Settings.from_args`.
 
     Raises:
-        SystemExit: an argument is wrong.  It is no `Exception`, because the kit logs those and goes on.
+        SystemExit: an argument is wrong.  It is no `Exception`, because the kit logs those and continues.
     """
 
     is_api = True
@@ -136,7 +130,7 @@ class MaiVLM:
 
         Raises:
             RuntimeError: it could not be answered, outside of such an evaluation.
-            SystemExit: the models cannot be loaded.
+            SystemExit: the models cannot be loaded, or no question can be answered with them.
         """
         session, run = self._ready(dataset)
         parts = [message] if isinstance(message, str | Mapping) else list(message)
@@ -146,15 +140,23 @@ class MaiVLM:
         def build() -> Question:
             return session.question(question_id, to_messages(parts), self.max_new_tokens)
 
-        result = run.ask(Item(question_id, build))
+        try:
+            result = run.ask(Item(question_id, build))
+        except Stop as stop:
+            with self._lock:
+                self._stopped = SystemExit(f"mai: {stop}")
+            run.cancel()
+            raise self._stopped from None
+        except CancelledError:  # by Ctrl-C, or by a question that ended the run
+            raise self._stopped or CancelledError() from None
         if isinstance(result, Outcome):
-            return self._text(result)
+            return result.returned or ""
         if self._evaluation is None:
             raise RuntimeError(str(result))
         return FAIL_MSG
 
     def chat(self, messages: Any, dataset: str | None = None) -> NoReturn:
-        """Not to be had: a strategy answers one question.
+        """Not supported: a strategy answers one question.
 
         Raises:
             ValueError: always.
@@ -198,10 +200,10 @@ class MaiVLM:
         print(f"mai: {what}: {summary}", file=sys.stderr, flush=True)
         if failures:
             recorder = self.session and self.session.recorder
-            kept = f"; all others are kept in {recorder.store.path.absolute()}" if recorder else ""
+            kept = f"; all others are stored in {recorder.store.path.absolute()}" if recorder else ""
             many = f"{len(failures)} of {len(failures) + summary.questions} questions could not be answered"
             raise RuntimeError(
-                f"{many}, so there is no score; first: {failures[0]}{kept}; the same command again asks those anew"
+                f"{many}, so there is no score; first: {failures[0]}{kept}; the same command asks them again"
             )
 
     @contextmanager
@@ -246,7 +248,7 @@ class MaiVLM:
         session = Session(self.settings)
         MaiVLM._loaded = self
         if session.recorder:
-            print(f"mai: calls are kept in {session.recorder.store.path.absolute()}", file=sys.stderr, flush=True)
+            print(f"mai: calls are stored in {session.recorder.store.path.absolute()}", file=sys.stderr, flush=True)
         return session
 
     def _open(self, session: Session, dataset: str | None) -> OpenRun:
@@ -257,8 +259,8 @@ class MaiVLM:
         predictions = job.predictions
         harness |= {"results": str(predictions.folder.absolute()), "model": predictions.model}
         run_id = new_run_id(self.settings.name) if session.recorder else None
-        goes_on = (job.earlier, job.question_ids) if job.earlier else None
-        run = session.open_run([predictions.dataset], harness=harness, run_id=run_id, goes_on=goes_on, text=self._text)
+        resumes = (job.earlier, job.question_ids) if job.earlier else None
+        run = session.open_run([predictions.dataset], harness=harness, run_id=run_id, resumes=resumes, text=self._text)
         # Described anew: now that the models are loaded, the commit of a Hub name is known.
         predictions.note({**job.settings, **described(self.settings, self.max_new_tokens)}, run_id)
         return run

@@ -150,7 +150,7 @@ def _checked(task: str, value: float, scores: Mapping[str, float], units: Mappin
 
 
 def _whole(wanted: Iterable[str], table: Mapping[str, Row], file: Path) -> None:
-    """All rows have to be scored: the kit takes the marks of an earlier, shorter run without a word."""
+    """All rows have to be scored: the kit silently takes the marks of an earlier, shorter run."""
     missing = next((key for key in wanted if key not in table), None)
     if missing is not None:
         raise ValueError(f"row {missing} of {file} is not in what VLMEvalKit's scorer wrote; evaluate again")

@@ -2,77 +2,47 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mai_plugin.output.render import to_csv, to_terminal
+from mai_plugin.output.files import Outputs
+from mai_plugin.output.render import to_terminal
 from mai_plugin.output.table import COUNT, FACTOR, POINTS, TOKENS, Cell, Column, Table
 from mai_plugin.paper.figures import SOURCE, paper
 from mai_plugin.study.attention.measures import ANSWER, BEFORE, GROUPS, NUMBER, Layer, Lift, Look, lifts
 from mai_plugin.study.attention.study import READINGS, TOY, Study
 
+if TYPE_CHECKING:
+    from mai_plugin.output.plots import Picture
+
 _BY_TASK = (ANSWER, BEFORE, NUMBER)
 _PAPER = {"small": "8B+2B-R", "large": "8B+8B-R"}
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """Where a study goes, beside the terminal: a JSON file, a folder of CSV files, a folder of pictures."""
+def write(study: Study, outputs: Outputs) -> list[Path]:
+    """Write what is asked for, then print the study: a terminal that is gone loses no file.
 
-    json: Path | None = None
-    csv: Path | None = None
-    plots: Path | None = None
+    Returns:
+        The files.
 
-    def prepare(self) -> None:
-        """Make the folders, so that a path that cannot be written is known before models run.
+    Raises:
+        ValueError: one cannot be written.
+    """
 
-        Raises:
-            ValueError: one cannot be made, or the JSON file is a folder.
-            ModuleNotFoundError: pictures are wanted, and matplotlib is missing.
-        """
-        if self.plots:
-            import mai_plugin.study.attention.plots  # noqa: F401
-        if self.json and self.json.is_dir():
-            raise ValueError(f"--json {self.json}: is a folder; give a file")
-        for option, folder in (("json", self.json and self.json.parent), ("csv", self.csv), ("plots", self.plots)):
-            try:
-                if folder:
-                    folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ValueError(f"--{option} {getattr(self, option)}: {error}") from error
+    def drawn() -> list[Picture]:
+        from mai_plugin.study.attention.plots import pictures
 
-    def write(self, study: Study) -> list[Path]:
-        """Write what is asked for, then print the study: a terminal that is gone loses no file.
+        return pictures(study)
 
-        Returns:
-            The files; of CSV the folder.
-
-        Raises:
-            ValueError: a file cannot be written.
-        """
-        found = tables(study)
-        written = []
-        try:
-            if self.json:
-                self.json.write_text(json.dumps(as_json(study), indent=1) + "\n", encoding="utf-8")
-                written.append(self.json)
-            if self.csv:
-                to_csv(found, self.csv)
-                written.append(self.csv)
-            if self.plots:
-                from mai_plugin.study.attention.plots import pictures
-
-                written += [path for picture in pictures(study) for path in picture.save(self.plots)]
-        except OSError as error:
-            raise ValueError(f"the study cannot be written: {error}") from error
-        finally:
-            to_terminal(found)
-        return written
+    found = tables(study)
+    try:
+        return outputs.write(lambda: as_json(study), lambda: found, drawn)
+    finally:
+        to_terminal(found)
 
 
 def tables(study: Study) -> list[Table]:
@@ -142,21 +112,17 @@ def _shares(study: Study, layers: Mapping[str, list[Layer]]) -> Table:
 
 def _top_tokens(study: Study, layers: Mapping[str, list[Layer]]) -> Table:
     columns = (Column("layer"), *(Column(f"{READINGS[role]}: % of weight / % of tokens") for role in layers))
-    rows = tuple(
-        (
-            str(number),
-            *(
-                "  ".join(f"{top.text} {100 * top.weight:.1f}/{100 * top.tokens:.1f}" for top in layer.top_tokens)
-                for layer in pair
-            ),
-        )
-        for number, pair in enumerate(zip(*layers.values(), strict=True))
-    )
+    rows = []
+    for number, pair in enumerate(zip(*layers.values(), strict=True)):
+        texts = [
+            [f"{top.text} {100 * top.weight:.1f}/{100 * top.tokens:.1f}" for top in one.top_tokens] for one in pair
+        ]
+        rows.append((str(number), *map("  ".join, texts)))
     return Table(
         "attention-tokens",
         "Tokens with the most weight, by layer",
         columns,
-        rows,
+        tuple(rows),
         ("all questions together; ordered by how far a token's share of the weight exceeds its share of the tokens",),
     )
 

@@ -84,7 +84,7 @@ def look_at(
 
     Args:
         rows: attention of the prompt's last token, `[L, H, T]`.
-        reasoning: where the reasoning stands in the prompt; it has at least one token.
+        reasoning: where the reasoning is in the prompt; it has at least one token.
         answer: the answer that the reasoning states, None if it states none.
         keep: share of the weight, above 0 and at most 1.
         question_id, task, cut: as in `Look`.
@@ -221,7 +221,7 @@ class Reading:
     _weights: dict[str, Array] = field(default_factory=dict)
 
     def add(self, measured: Measured) -> None:
-        """Take a question in.  Its weights are kept by the tokens' texts only, so that memory does not grow with R."""
+        """Take a question in.  Its weights are summed by the tokens' texts, so that memory does not grow with R."""
         self.looks.append(measured.look)
         for token, weight in zip(map(shown, measured.tokens), measured.weights.T, strict=True):
             self._shares[token] = self._shares.get(token, 0.0) + 1 / len(measured.tokens)
@@ -234,7 +234,7 @@ class Reading:
 
     @property
     def mean_tokens(self) -> float:
-        """Mean number of tokens of a reasoning."""
+        """Mean number of reasoning tokens."""
         return float(np.mean([look.tokens for look in self.looks]))
 
     def layers(self, top: int = 5) -> list[Layer]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 from mai_plugin.core.records import Image, Message
+from mai_plugin.core.text import did_you_mean, one_line
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,7 @@ def task_set(names: str, limit: int | None) -> Questions:
     manager = TaskManager(model_name="mai_transfer")
     for name in wanted:
         if not manager.match_tasks([name]):
-            close = get_close_matches(name, manager.all_tasks, 1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            hint = did_you_mean(name, manager.all_tasks)
             raise ValueError(f"--tasks {name}: lmms-eval has no such task{hint}; `lmms-eval tasks list` lists them")
     try:
         tasks = _flat(get_task_dict(manager.match_tasks(wanted), manager, "chat"))
@@ -107,7 +106,7 @@ def task_set(names: str, limit: int | None) -> Questions:
     except Exception as error:  # loaders raise whatever they like on data that they cannot get
         last = getattr(error, "last_attempt", None)  # lmms-eval tries again, and says no more than that it did
         error = (last and last.exception()) or error
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        reason = f"{type(error).__name__}: {one_line(error)}"
         raise ValueError(f"--tasks {names}: lmms-eval could not load them: {reason}") from error
     asked = [_asked(task, instance) for task in tasks.values() for instance in task.instances]
     return Questions(f"{len(asked):,} questions of {', '.join(tasks)} (lmms-eval)", tuple(asked))

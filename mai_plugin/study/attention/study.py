@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from mai_plugin.core.agent import Agent, Generate
+from mai_plugin.core.agent import Agent
 from mai_plugin.core.prompts import inert
 from mai_plugin.core.question import Question
 from mai_plugin.core.records import Message, Outcome, Sparse
+from mai_plugin.core.strategies import Strategy
+from mai_plugin.core.text import one_line
 from mai_plugin.engines.attention.reasoning import Reasoning, find_reasoning
 from mai_plugin.engines.base import EngineError
-from mai_plugin.engines.identity import model_identity
-from mai_plugin.run.recorder import Recorder
-from mai_plugin.run.runner import Failure, Item, Result
+from mai_plugin.run.runner import Failure, Item
 from mai_plugin.run.session import Session
 from mai_plugin.settings import Settings
 from mai_plugin.study.attention.measures import EARLIER, Array, Measured, Reading, look_at
@@ -63,7 +63,7 @@ class Study:
         readings: role (whose reasoning is read) to its measurements, over the same questions.
         same: questions where both models' reasoning is the same text.
         left_out: question to the reason why it was not measured.
-        example: a reasoning that mentions its answer more than once, the longest that a picture can show.
+        example: reasoning that mentions its answer more than once, the longest that a picture can show.
     """
 
     models: Mapping[str, str]
@@ -95,7 +95,7 @@ def check(settings: Settings, keep: float) -> None:
     if not 0 < keep <= 1:
         raise ValueError(f"--keep {keep}: must be above 0 and at most 1")
     if settings.engine != "transformers":
-        raise ValueError(f"--engine {settings.engine}: attention weights are to be had from transformers only")
+        raise ValueError(f"--engine {settings.engine}: attention weights require engine=transformers")
 
 
 def run_study(settings: Settings, questions: Questions, keep: float = 0.8, *, progress: bool = True) -> Study:
@@ -103,8 +103,8 @@ def run_study(settings: Settings, questions: Questions, keep: float = 0.8, *, pr
 
     The prompt is that of reasoning transfer, or of the two-stage strategy where the reasoning is the large model's
     own (`Agent.ask_after`).  Attention is that of its last token, from which the answer is written, at every layer.
-    A question counts for both readings or for neither.  Calls are kept in and taken from the call store; no run is
-    written there.
+    A question counts for both readings or for neither.  Calls are stored and reused; no run is
+    stored.
 
     Args:
         settings: of a pair, on the engine `transformers`.
@@ -121,13 +121,13 @@ def run_study(settings: Settings, questions: Questions, keep: float = 0.8, *, pr
     same = 0
     example: Example | None = None
     with ExitStack() as stack:
-        recorder = Recorder(settings.store, settings.reuse) if settings.store else None
-        if recorder:
-            stack.callback(recorder.close)
-        # The session keeps no run: it would be taken for one of transfer.  Its name is that of the bar.
-        session = stack.enter_context(Session(replace(settings, store=None, name="reasoning")))
+        # The session records no run: it would be taken for one of transfer.  Its name is that of the bar.
+        named = replace(settings, name="reasoning")
+        session = stack.enter_context(Session(named, strategy=_both_reason, record_runs=False))
+        session.load()
         session.engines["large"].check_selection(Sparse(layer=0))  # type: ignore[attr-defined]
-        results = _reasonings(session, recorder, questions, progress)
+        items = [Item(asked.id, partial(_question, session, asked)) for asked in questions.asked]
+        results = session.run(items, progress=progress)[0]
         pairs = zip(questions.asked, results, strict=True)
         for asked, result in tqdm(pairs, "attention", len(results), unit="question", disable=not progress):
             try:
@@ -135,7 +135,7 @@ def run_study(settings: Settings, questions: Questions, keep: float = 0.8, *, pr
                     raise result.error
                 found = _watch(session, asked, result, keep)
             except Exception as error:  # one bad question does not stop the others
-                left_out[asked.id] = " ".join(str(error).split()) or type(error).__name__
+                left_out[asked.id] = one_line(error)
                 if not isinstance(result, Failure):  # those were said when they failed
                     tqdm.write(f"mai: question {asked.id} is left out: {left_out[asked.id]}", file=sys.stderr)
                 continue
@@ -150,24 +150,14 @@ def run_study(settings: Settings, questions: Questions, keep: float = 0.8, *, pr
     return Study(names, questions.what, len(questions.asked), keep, readings, same, left_out, example)
 
 
-def _reasonings(session: Session, recorder: Recorder | None, questions: Questions, progress: bool) -> list[Result]:
-    """Per question an outcome with two calls, the small and the large model's reasoning; many at once."""
-    settings = session.settings
-    agents = {}
-    for role, engine in session.engines.items():
-        generate: Generate = engine.generate
-        if recorder:
-            identity = model_identity(settings.engine, settings.models[role], engine)
-            generate = recorder.keeping(engine, settings.engine, identity)
-        agents[role] = Agent(role, generate, settings.prompts, settings.max_reasoning_tokens)
+def _both_reason(agents: Mapping[str, Agent]) -> Strategy:
+    """A strategy in which both models reason: an outcome with two calls."""
 
     async def both(question: Question) -> Outcome:
         small, large = await asyncio.gather(*(agents[role].ask(question, "R") for role in READINGS))
         return Outcome(question.id, "R", large, (small, large))
 
-    session.strategy = both
-    items = [Item(asked.id, partial(_question, session, asked)) for asked in questions.asked]
-    return session.run(items, progress=progress)[0]
+    return both
 
 
 def _question(session: Session, asked: Asked) -> Question:

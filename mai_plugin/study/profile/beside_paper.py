@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from mai_plugin.output.table import Cell, Column, Table
@@ -30,38 +30,31 @@ def compare_tables(profile: Profile) -> list[Table]:
 def _table(profile: Profile, part: str) -> Table:
     number, key, title = _TITLES[part]
     printed = paper()[key]
+    points = [
+        (model, *_place(part, row), row.median_ms, figure)
+        for model in profile.models
+        for row in profile.of(part, model.label)
+        if row.batch == 1 and (figure := _figure(printed, model, part, *_place(part, row))) is not None
+    ]
+    columns = sorted({column for _, _, column, _, _ in points}, key=_numbers)
     body: list[tuple[Cell, ...]] = []
-    cells: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
-    for model in profile.models:
-        size = _printed_size(model, printed)
-        if size is None:
-            continue
-        for row in profile.of(part, model.label):
-            place, column = _place(part, row)
-            figure = _figure(printed[size], part, place, column)
-            if row.batch == 1 and figure is not None:
-                cells.setdefault(model.label, {}).setdefault(place, {})[column] = row.median_ms, figure
-    columns = list(dict.fromkeys(name for places in cells.values() for found in places.values() for name in found))
-    columns.sort(key=_numbers)
-    models = {model.label: model for model in profile.models}
-    for label, places in cells.items():
-        cut = _incomparable(models[label], part)
-        for place, found in places.items():
-            head = (label, place) if part == DECODING else (label,)
-            kinds: dict[str, Callable[[float, float], Cell]] = {
-                "measured": lambda measured, figure: measured,
-                "printed": lambda measured, figure: figure,
-                "ratio": lambda measured, figure, cut=cut: "cut" if cut else f"{measured / figure:.2f}",  # type: ignore[misc]
-            }
-            for kind, value in kinds.items():
-                body.append((*head, kind, *(value(*found[name]) if name in found else None for name in columns)))
+    for model, place in dict.fromkeys((model, place) for model, place, *_ in points):
+        head = (model.label, place) if part == DECODING else (model.label,)
+        found = {column: pair for one, at, column, *pair in points if (one, at) == (model, place)}
+        cut = _incomparable(model, part)
+        ratios = {column: "cut" if cut else f"{measured / figure:.2f}" for column, (measured, figure) in found.items()}
+        body += [
+            (*head, "measured", *(found[column][0] if column in found else None for column in columns)),
+            (*head, "printed", *(found[column][1] if column in found else None for column in columns)),
+            (*head, "ratio", *map(ratios.get, columns)),
+        ]
     heads = ("model", "image/input", "ms") if part == DECODING else ("model", "ms")
     where = profile.environment
     notes = [
         f"measured on {where['device_name']} in {where['dtype']}; the paper's hardware is its own; "
         "ratio: measured over printed"
     ]
-    left_out = [label for label in cells if _incomparable(models[label], part)]
+    left_out = dict.fromkeys(model.label for model, *_ in points if _incomparable(model, part))
     if left_out:
         notes.append(
             f"no ratio for models that were cut, since the printed figures are of full ones: {'; '.join(left_out)}"
@@ -73,14 +66,6 @@ def _table(profile: Profile, part: str) -> Table:
         tuple(body),
         tuple(notes),
     )
-
-
-def _printed_size(model: Model, printed: Mapping[str, Any]) -> str | None:
-    """The size of a Qwen3-VL model, if the paper has it; a model of another depth only has such a name."""
-    found = model_size(model.name)
-    if found is None or found[0] != "Qwen3-VL" or found[1] not in printed:
-        return None
-    return found[1] if published_depth(*found) == (model.all_layers, model.all_vision_layers) else None
 
 
 def _incomparable(model: Model, part: str) -> bool:
@@ -99,9 +84,16 @@ def _place(part: str, row: Row) -> tuple[str, str]:
     return "", f"{side}x{side}"
 
 
-def _figure(of_size: Mapping[str, Any], part: str, place: str, column: str) -> float | None:
-    found = of_size.get(place, {}).get(int(column)) if part == DECODING else of_size.get(column)
-    return None if found is None else float(found)
+def _figure(printed: Mapping[str, Any], model: Model, part: str, place: str, column: str) -> float | None:
+    """What the paper prints for a Qwen3-VL model of its depth: a model of another depth only has such a name."""
+    size = model_size(model.name)
+    if size is None or size[0] != "Qwen3-VL" or size[1] not in printed:
+        return None
+    if published_depth(*size) != (model.all_layers, model.all_vision_layers):
+        return None
+    line = printed[size[1]]
+    figure: float | None = line.get(place, {}).get(int(column)) if part == DECODING else line.get(column)
+    return figure
 
 
 def _numbers(name: str) -> tuple[int, ...]:

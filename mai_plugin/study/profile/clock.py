@@ -30,15 +30,12 @@ class CpuClock:
         self._moments: list[float] = []
 
     def start(self) -> None:
-        """Start from 0."""
         self._moments = [self._now()]
 
     def mark(self) -> None:
-        """Note this moment."""
         self._moments.append(self._now())
 
     def read(self) -> list[float]:
-        """Milliseconds from the start to each mark."""
         return [1000 * (moment - self._moments[0]) for moment in self._moments[1:]]
 
 
@@ -46,30 +43,23 @@ class CudaClock:
     """CUDA events on the current stream of a GPU: a mark is reached when all work that was queued before it is done."""
 
     def __init__(self, device: str) -> None:
-        self._device = device
+        import torch
+
+        self._cuda, self._device = torch.cuda, device
         self._events: list[Any] = []
 
     def start(self) -> None:
-        """Wait until the GPU is idle, then start from 0."""
-        import torch
-
-        torch.cuda.synchronize(self._device)
+        self._cuda.synchronize(self._device)
         self._events = []
         self.mark()
 
     def mark(self) -> None:
-        """Queue an event."""
-        import torch
-
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self._device))
+        event = self._cuda.Event(enable_timing=True)
+        event.record(self._cuda.current_stream(self._device))
         self._events.append(event)
 
     def read(self) -> list[float]:
-        """Wait for the last event; milliseconds from the first to each."""
-        import torch
-
-        torch.cuda.synchronize(self._device)
+        self._cuda.synchronize(self._device)
         first = self._events[0]
         return [float(first.elapsed_time(event)) for event in self._events[1:]]
 

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from mai_plugin.output.files import Outputs
 from mai_plugin.study.profile.grid import Grid
 from mai_plugin.study.profile.models import resolve
 from mai_plugin.study.profile.profiler import pick_device, run
 from mai_plugin.study.profile.result import Profile
-from mai_plugin.study.profile.tables import show, write_csv
+from mai_plugin.study.profile.tables import csv_tables, show
+
+if TYPE_CHECKING:
+    from mai_plugin.output.plots import Picture
 
 DEFAULT_MODEL = "MAI-tiny"
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """Where to write what; None for not at all.  `plots` and `csv` are folders, `csv` may be one X.csv."""
-
-    json: Path | None = None
-    csv: Path | None = None
-    plots: Path | None = None
 
 
 def profile(
@@ -57,7 +51,7 @@ def profile(
         ValueError: one line on what is wrong, or why nothing could be measured.
     """
     grid = Grid.of(quick, **{name: _numbers(name, value) for name, value in sizes.items()})
-    _try_outputs(outputs)
+    outputs.prepare()
     chosen_device, chosen_dtype = pick_device(device, dtype)
     with suppress(ImportError):  # transformers' own bar for loading would break ours
         from transformers.utils.logging import disable_progress_bar
@@ -84,23 +78,21 @@ def profile(
 
 
 def write(found: Profile, outputs: Outputs, short_tokens: int, compare: bool) -> list[Path]:
-    """Write what was asked for, but for the JSON, and print the tables: a terminal that is gone loses no file.
+    """Write what was asked for, then print the tables: a terminal that is gone loses no file.
 
     Returns:
         The files and folders.
     """
-    written: list[Path] = []
-    try:
-        if outputs.csv:
-            write_csv(found, short_tokens, outputs.csv)
-            written.append(outputs.csv)
-        if outputs.plots:
-            from mai_plugin.study.profile.plots import write_plots
 
-            written += write_plots(found, outputs.plots)
+    def drawn() -> list[Picture]:
+        from mai_plugin.study.profile.plots import pictures
+
+        return pictures(found)
+
+    try:
+        return outputs.write(lambda: found.as_json(short_tokens), lambda: csv_tables(found, short_tokens), drawn)
     finally:
         show(found, short_tokens, compare)
-    return written
 
 
 def _numbers(name: str, value: Any) -> Any:
@@ -111,24 +103,3 @@ def _numbers(name: str, value: Any) -> Any:
         return tuple(int(part) for part in value.split(","))
     except ValueError:
         raise ValueError(f"--{name.replace('_', '-')} {value}: it must be whole numbers, such as 256,512") from None
-
-
-def _try_outputs(outputs: Outputs) -> None:
-    """Make the folders, so that a path that cannot be written is found now."""
-    if outputs.plots:
-        import mai_plugin.study.profile.plots  # noqa: F401  matplotlib, which may be missing
-    csv = outputs.csv
-    folders = {
-        "json": outputs.json and outputs.json.parent,
-        "csv": csv and (csv.parent if csv.suffix == ".csv" else csv),
-        "plots": outputs.plots,
-    }
-    for option, folder in folders.items():
-        path = getattr(outputs, option)
-        try:
-            if folder:
-                folder.mkdir(parents=True, exist_ok=True)
-            if path and path.is_dir() and (option == "json" or path.suffix == ".csv"):
-                raise IsADirectoryError("it is a folder")
-        except OSError as error:
-            raise ValueError(f"--{option} {path}: {error}") from error

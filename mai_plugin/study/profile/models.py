@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from mai_plugin.core.text import first_line, last_part
 from mai_plugin.paper.figures import model_size
 from mai_plugin.resources import SHIPPED_MODELS
 from mai_plugin.settings import Settings, preset_names, preset_strategy
@@ -51,7 +52,7 @@ class Source:
     @property
     def label(self) -> str:
         """What its results are filed under: the last part of the name, and what was cut."""
-        name = self.name.rstrip("/").rpartition("/")[2]
+        name = last_part(self.name)
         return f"{name} ({self.cut})" if self.cut else name
 
 
@@ -84,7 +85,7 @@ def resolve(
         ValueError: one line that says what is wrong with a name.
     """
     if weights not in WEIGHTS:
-        raise ValueError(f"--weights {weights}: it may be {' or '.join(WEIGHTS)}")
+        raise ValueError(f"--weights {weights}: expected {' or '.join(WEIGHTS)}")
     models = dict.fromkeys(model for name in names for model in _models_of(name))
     found = [_source(model, weights, layers, vision_layers) for model in models]
     labels = [source.label for source in found]
@@ -115,7 +116,7 @@ def check_memory(source: Source, device: str, dtype: str) -> None:
     try:
         parameters = count_parameters(source)
     except Exception as error:  # whatever the libraries raise for a configuration that makes no model
-        raise ValueError(f"model {source.name!r} cannot be built: {_first_line(error)}") from error
+        raise ValueError(f"model {source.name!r} cannot be built: {first_line(error)}") from error
     needed = parameters * torch.finfo(getattr(torch, dtype)).bits // 8
     free = free_memory(device)
     if needed > free:
@@ -165,7 +166,7 @@ def load(source: Source, device: str, dtype: str, seed: int = 0) -> tuple[Any, A
     except torch.cuda.OutOfMemoryError as error:
         raise ValueError(f"model {source.label} does not fit {device}: cut its depth with --layers N") from error
     except Exception as error:
-        raise ValueError(f"model {source.name!r} could not be loaded: {_first_line(error)}") from error
+        raise ValueError(f"model {source.name!r} could not be loaded: {first_line(error)}") from error
     size = dict(getattr(processor, "size", None) or {})
     if {"shortest_edge", "longest_edge"} <= size.keys():  # Qwen-VL: numbers of pixels
         processor.size = {**size, "shortest_edge": 1, "longest_edge": 2**40}
@@ -210,7 +211,7 @@ def _source(name: str, weights: str, layers: int | None, vision_layers: int | No
     elif path.count("/") != 1 or path.startswith((".", "/")):  # no name of the form organisation/model
         known = ", ".join([*SHIPPED_MODELS, *configuration_names()])
         raise ValueError(
-            f"no model or preset {name!r}: it may be a preset (`mai presets`), a checkpoint folder, a name on the Hub, "
+            f"no model or preset {name!r}: expected a preset (`mai presets`), a checkpoint folder, a name on the Hub, "
             f"or one of {known}"
         )
     else:
@@ -275,7 +276,7 @@ def _read_config(name: str, path: str) -> Any:
         return AutoConfig.from_pretrained(path)
     except Exception as error:  # whatever the libraries raise for a damaged file or a missing connection
         advice = "" if Path(path).is_dir() else "; without access to the Hub, give a checkpoint folder"
-        raise ValueError(f"model {name!r} could not be read: {_first_line(error)}{advice}") from error
+        raise ValueError(f"model {name!r} could not be read: {first_line(error)}{advice}") from error
 
 
 def _random_model(config: Any, device: str, dtype: Any, seed: int) -> Any:
@@ -308,8 +309,3 @@ def _random_model(config: Any, device: str, dtype: Any, seed: int) -> Any:
             else:
                 weight.fill_(0.0 if name.endswith("bias") else 1.0)
     return model
-
-
-def _first_line(error: Exception) -> str:
-    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {reason}"

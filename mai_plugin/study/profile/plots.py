@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import cycle
-from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from mai_plugin.output.plots import DASHES, LINE_COLOURS, MARKERS, WIDTH, Picture
+from mai_plugin.output.plots import WIDTH, Picture, legend, panels, plain_log, styles
 from mai_plugin.study.profile.result import DECODING, PART_NAMES, PREPROCESSING, TTFT, VISION, Profile, Row, fits
-
-
-def write_plots(profile: Profile, folder: Path) -> list[Path]:
-    """Draw all pictures for which there are rows.
-
-    Returns:
-        The files.
-
-    Raises:
-        ValueError: they cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return [path for picture in pictures(profile) for path in picture.save(folder)]
-    except OSError as error:
-        raise ValueError(f"--plots {folder}: {error}") from error
 
 
 def pictures(profile: Profile) -> list[Picture]:
@@ -41,8 +22,8 @@ def parts(profile: Profile) -> Picture | None:
     models = [model.label for model in profile.models if profile.of(VISION, model.label)]
     if not models:
         return None
-    figure, panels = _panels(models)
-    for label, axes in zip(models, panels, strict=True):
+    figure, grid = panels(models, 3.4, share_y=True)
+    for label, axes in zip(models, grid, strict=True):
         lines = {PART_NAMES[part]: _by_side(profile.of(part, label)) for part in (PREPROCESSING, VISION)}
         lines[PART_NAMES[TTFT]] = _by_side(_least_query(profile.of(TTFT, label)))
         for n in sorted({row.output_tokens or 0 for row in profile.of(DECODING, label)}):
@@ -51,13 +32,13 @@ def parts(profile: Profile) -> Picture | None:
         _draw(axes, lines)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_major_locator(LogLocator(numticks=10))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        plain_log(axes.yaxis)
+        axes.set_xticks(
+            ticks := sorted({x for line in lines.values() for x, _ in line}), [f"{tick:g}" for tick in ticks]
+        )
         axes.set_xlabel("image side, pixels")
         axes.set_ylabel("ms")
-    _legend(figure, panels)
+    legend(figure)
     return Picture("parts", f"What takes the time: latency of the parts.{_where(profile)}", figure)
 
 
@@ -68,19 +49,18 @@ def decoding(profile: Profile) -> Picture | None:
         return None
     figure = Figure(figsize=(0.7 * WIDTH, 4.0), layout="constrained")
     axes = figure.subplots()
-    styles = zip(cycle(LINE_COLOURS), cycle(MARKERS), cycle(DASHES), strict=False)
-    for (label, line), (colour, marker, dashes) in zip(reversed(list(lines.items())), styles, strict=False):
+    for (label, line), style in zip(reversed(lines.items()), styles(lines).values(), strict=True):
         rows = [
             row for row in profile.of(DECODING, label)
             if (row.image_side, row.query_tokens, row.batch) == (line.image_side, line.query_tokens, 1)
         ]  # fmt: skip
         axes.errorbar(
             [row.output_tokens or 0 for row in rows], [row.median_ms for row in rows], yerr=_errors(rows),
-            marker=marker, color=colour, linestyle="none", capsize=3,
+            **{**style, "linestyle": "none"}, capsize=3,
         )  # fmt: skip
         ends = [0, max(line.lengths)]
         axes.plot(
-            ends, [line.fixed_ms + line.per_token_ms * n for n in ends], color=colour, linestyle=dashes,
+            ends, [line.fixed_ms + line.per_token_ms * n for n in ends], **{**style, "marker": ""},
             label=f"{label}: {line.fixed_ms:.1f} + {line.per_token_ms:.2f} n ms",
         )  # fmt: skip
     axes.set_xlabel("output tokens")
@@ -88,7 +68,7 @@ def decoding(profile: Profile) -> Picture | None:
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    _legend(figure, [axes])
+    legend(figure)
     return Picture("decoding", f"Decode time and its fit.{_where(profile)}", figure)
 
 
@@ -116,31 +96,15 @@ def throughput(profile: Profile) -> Picture | None:
     axes.set_ylabel("output tokens per second")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
-    _legend(figure, [axes])
+    legend(figure)
     return Picture(
         "throughput", f"Output tokens per second of whole batches, prefill included.{_where(profile)}", figure
     )
 
 
-def _panels(models: Sequence[str]) -> tuple[Figure, list[Axes]]:
-    columns = min(3, len(models))
-    rows = -(-len(models) // columns)
-    figure = Figure(figsize=(WIDTH if columns > 1 else 0.65 * WIDTH, 3.4 * rows + 0.6), layout="constrained")
-    grid = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flatten())
-    for label, axes in zip(models, grid, strict=False):
-        axes.set_title(label, fontsize=8)
-        axes.tick_params(labelsize=8)
-    for axes in grid[len(models) :]:
-        axes.remove()
-    return figure, grid[: len(models)]
-
-
 def _draw(axes: Axes, lines: Mapping[str, Sequence[tuple[float, float]]]) -> None:
-    styles = zip(cycle(LINE_COLOURS), cycle(MARKERS), cycle(DASHES), strict=False)
-    for (label, points), (colour, marker, dashes) in zip(lines.items(), styles, strict=False):
-        axes.plot(
-            [x for x, _ in points], [y for _, y in points], color=colour, marker=marker, linestyle=dashes, label=label
-        )
+    for (label, points), style in zip(lines.items(), styles(lines).values(), strict=True):
+        axes.plot([x for x, _ in points], [y for _, y in points], label=label, **style)
     axes.grid(alpha=0.3)
 
 
@@ -155,13 +119,6 @@ def _least_query(rows: Sequence[Row]) -> list[Row]:
 
 def _errors(rows: Sequence[Row]) -> list[list[float]]:
     return [[row.median_ms - row.low_ms for row in rows], [row.high_ms - row.median_ms for row in rows]]
-
-
-def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
-    found = {label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    longest = max(len(label) for label in found)
-    columns = max(1, min(len(found), int(figure.get_figwidth() * 13 / (longest + 8))))
-    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
 
 
 def _where(profile: Profile) -> str:

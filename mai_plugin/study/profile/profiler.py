@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from mai_plugin.core.text import first_line
 from mai_plugin.study.profile.clock import Clock, CpuClock, Timing, device_clock, repeat
 from mai_plugin.study.profile.grid import Grid
 from mai_plugin.study.profile.models import GB, Source, check_memory, free_memory, load, release
@@ -71,8 +72,7 @@ def run(
             break
         except Exception as error:  # of a library, whatever it is: what was measured is kept, and the next model tried
             _log.exception("%s", source.label)
-            reason = next(iter(str(error).splitlines()), "")
-            profile.failed.append(f"{source.label}: {type(error).__name__}: {reason}")
+            profile.failed.append(f"{source.label}: {first_line(error)}")
         finally:
             model = processor = None
             release(device)
@@ -92,9 +92,9 @@ def pick_device(device: str | None, dtype: str | None) -> tuple[str, str]:
     chosen = "cuda:0" if chosen == "cuda" else chosen
     known = ["cpu", *(f"cuda:{number}" for number in range(gpus))]
     if chosen not in known:
-        raise ValueError(f"--device {device}: it may be {' or '.join(known)} here")
+        raise ValueError(f"--device {device}: expected {' or '.join(known)} here")
     if dtype is not None and dtype not in DTYPES:
-        raise ValueError(f"--dtype {dtype}: it may be {', '.join(DTYPES)}")
+        raise ValueError(f"--dtype {dtype}: expected {', '.join(DTYPES)}")
     return chosen, dtype or ("float32" if chosen == "cpu" else "bfloat16")
 
 
@@ -136,12 +136,8 @@ class _ModelRun:
         self, label: str, parts: Parts, grid: Grid, profile: Profile, deadline: float | None,
         progress: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._label = label
-        self._parts = parts
-        self._grid = grid
-        self._profile = profile
-        self._deadline = deadline
-        self._progress = progress
+        self._label, self._parts, self._grid, self._profile = label, parts, grid, profile
+        self._deadline, self._progress = deadline, progress
         self._device = str(parts.device)
         self._clock = device_clock(self._device)
         self._pixels: dict[int, Pixels] = {}
@@ -174,15 +170,11 @@ class _ModelRun:
             self._check_memory(self._parts.preprocess_memory(side), "cpu")
             seconds = self._check_time(PREPROCESSING, side**2)
             image = self._parts.image(side)
-            if wanted:
-
-                def once(clock: Clock) -> None:
-                    self._parts.preprocess(image)
-                    clock.mark()
-
-                (timing,) = self._repeat(once, CpuClock(), seconds)
+            timings = (
+                self._repeat(_marked(lambda: self._parts.preprocess(image)), CpuClock(), seconds) if wanted else []
+            )
             self._pixels[side] = self._parts.pixels(self._parts.preprocess(image))
-            if wanted:
+            for timing in timings:
                 self._add(PREPROCESSING, side, timing, side**2)
 
     def _encode(self, side: int) -> None:
@@ -192,12 +184,7 @@ class _ModelRun:
             self._check_memory(self._parts.vision_memory(pixels), self._device)
             seconds = self._check_time(VISION, work)
             tensors = self._parts.on_device(pixels)
-
-            def once(clock: Clock) -> None:
-                self._parts.encode_image(tensors)
-                clock.mark()
-
-            (timing,) = self._repeat(once, self._clock, seconds)
+            (timing,) = self._repeat(_marked(lambda: self._parts.encode_image(tensors)), self._clock, seconds)
             self._add(VISION, side, timing, work)
 
     def _first_token(self, side: int, query: int, batch: int) -> None:
@@ -294,7 +281,7 @@ class _ModelRun:
             raise _SkipSize(f"its {tokens:,} tokens do not fit the context of {self._parts.context:,} tokens")
 
     def _check_memory(self, needed: float, device: str) -> None:
-        """On a CPU, where too much memory ends the process; a GPU says so itself."""
+        """On a CPU, where too much memory ends the process; a GPU reports it itself."""
         if device == "cpu" and needed > (free := free_memory(device)):
             raise _SkipSize(f"it needs about {needed / GB:.1f} GB and {free / GB:.1f} GB are free")
 
@@ -304,11 +291,8 @@ class _ModelRun:
         Returns:
             Seconds for its repeats.
         """
-        seconds = 0.0
-        if part in self._last:
-            last_work, last_seconds = self._last[part]
-            seconds = last_seconds * work / last_work
-        return self._check_seconds(seconds)
+        last_work, last_seconds = self._last.get(part, (1.0, 0.0))
+        return self._check_seconds(last_seconds * work / last_work)
 
     def _check_seconds(self, predicted: float) -> float:
         most = self._grid.max_seconds
@@ -324,6 +308,16 @@ class _ModelRun:
 
 class _SkipSize(Exception):
     """Why a size is left out."""
+
+
+def _marked(work: Callable[[], Any]) -> Callable[[Clock], None]:
+    """Some work with a mark at its end."""
+
+    def once(clock: Clock) -> None:
+        work()
+        clock.mark()
+
+    return once
 
 
 def _shape(side: int, query: int, batch: int) -> str:

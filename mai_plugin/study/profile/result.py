@@ -1,8 +1,7 @@
-"""What was measured, as data: rows, fits of decode time, break-even; to JSON and back."""
+"""What was measured, as data: rows, fits of decode time, break-even."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from typing import Any
@@ -145,17 +144,6 @@ class Profile:
             "failed": self.failed,
         }
 
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Profile:
-        """Read what `as_json` wrote."""
-        return cls(
-            dict(content["environment"]),
-            [Model(**model) for model in content["models"]],
-            [Row(**row) for row in content["rows"]],
-            list(content["skipped"]),
-            list(content["failed"]),
-        )
-
 
 def fits(profile: Profile) -> list[Fit]:
     """A line through the decode times of each model and shape.
@@ -164,16 +152,19 @@ def fits(profile: Profile) -> list[Fit]:
     has no line where it lacks that too, or where its times do not grow with the tokens.
     """
     firsts = {_shape(row): replace(row, output_tokens=1) for row in profile.of(TTFT)}
+    shapes: dict[tuple[str, int, int, int], list[Row]] = {}
+    for row in profile.of(DECODING):
+        shapes.setdefault(_shape(row), []).append(row)
     found = []
-    for (model, side, query, batch), rows in _shapes(profile):
-        if len(rows) == 1 and (first := firsts.get((model, side, query, batch))):
-            rows = [first, *rows]
+    for shape, rows in shapes.items():
+        if len(rows) == 1 and shape in firsts:
+            rows = [firsts[shape], *rows]
         lengths = [row.output_tokens or 0 for row in rows]
         try:
-            line = fit(lengths, [row.median_ms for row in rows], model)
+            line = fit(lengths, [row.median_ms for row in rows], shape[0])
         except ValueError:
             continue
-        found.append(Fit(model, side, query, batch, line.fixed_s, line.per_token_s, line.r2, tuple(lengths)))
+        found.append(Fit(*shape, line.fixed_s, line.per_token_s, line.r2, tuple(lengths)))
     return found
 
 
@@ -184,21 +175,17 @@ def break_evens(profile: Profile, short_tokens: int) -> list[BreakEven]:
         profile: what was measured.
         short_tokens: output tokens of the large model's short answer.
     """
-    lines: dict[tuple[str, int, int], Fit] = {}
-    for found in fits(profile):
-        if found.batch == 1:
-            lines[found.model, found.image_side, found.query_tokens] = found
-    shapes = sorted({(side, query) for _, side, query in lines})
+    lines = {(one.model, (one.image_side, one.query_tokens)): one for one in fits(profile) if one.batch == 1}
+    shapes = sorted({shape for _, shape in lines})
     result = []
     for small, large in combinations(sorted(profile.models, key=lambda model: model.parameters), 2):
-        for shape in shapes:
-            pair = [lines.get((model.label, *shape)) for model in (small, large)]
-            if pair[0] and pair[1]:
-                ours, theirs = (Latency(line.fixed_ms, line.per_token_ms, "", line.r2) for line in pair if line)
-                tokens = break_even(ours, theirs, short_tokens)
-                source = f"measured, {shape[0]} px, {shape[1]} query tokens"
-                result.append(BreakEven(small.label, large.label, short_tokens, tokens, source))
-                break
+        both = (shape for shape in shapes if all((model.label, shape) in lines for model in (small, large)))
+        if shape := next(both, None):
+            pair = [lines[model.label, shape] for model in (small, large)]
+            ours, theirs = (Latency(line.fixed_ms, line.per_token_ms, "", line.r2) for line in pair)
+            source = f"measured, {shape[0]} px, {shape[1]} query tokens"
+            tokens = break_even(ours, theirs, short_tokens)
+            result.append(BreakEven(small.label, large.label, short_tokens, tokens, source))
     return result + paper_break_evens(short_tokens)
 
 
@@ -212,10 +199,9 @@ def break_even(small: Latency, large: Latency, short_tokens: int) -> float:
 
 def paper_break_evens(short_tokens: int) -> list[BreakEven]:
     """The same from the paper's table 4; the paper itself does not print them."""
-    printed = paper()["table4_decode_ms"]
     lines = {
         size: fit(list(columns[PAPER_COLUMN]), list(columns[PAPER_COLUMN].values()), size)
-        for size, columns in printed.items()
+        for size, columns in paper()["table4_decode_ms"].items()
     }
     return [
         BreakEven(
@@ -225,14 +211,6 @@ def paper_break_evens(short_tokens: int) -> list[BreakEven]:
         )
         for small, large in combinations(lines, 2)
     ]  # fmt: skip
-
-
-def _shapes(profile: Profile) -> Iterator[tuple[tuple[str, int, int, int], list[Row]]]:
-    """Decode rows by model, image side, query tokens and batch, in the order in which they were measured."""
-    shapes: dict[tuple[str, int, int, int], list[Row]] = {}
-    for row in profile.of(DECODING):
-        shapes.setdefault(_shape(row), []).append(row)
-    yield from shapes.items()
 
 
 def _shape(row: Row) -> tuple[str, int, int, int]:

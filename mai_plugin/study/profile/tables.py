@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from math import floor
-from pathlib import Path
 
-from mai_plugin.output.render import to_csv, to_terminal
+from mai_plugin.output.render import to_terminal
 from mai_plugin.output.table import Cell, Column, Table
 from mai_plugin.study.profile.beside_paper import compare_tables
 from mai_plugin.study.profile.result import (
@@ -69,18 +68,11 @@ def describe(profile: Profile) -> str:
     return f"{models or 'nothing'} on {where['device_name']}{threads}, {where['dtype']}, {versions}."
 
 
-def write_csv(profile: Profile, short_tokens: int, path: Path) -> None:
-    """The rows as one file X.csv, or them and every other table as files in a folder.
-
-    Raises:
-        ValueError: it cannot be written.
-    """
+def csv_tables(profile: Profile, short_tokens: int) -> list[Table]:
+    """The rows as they are, then every other table."""
     columns = tuple(Column(each.name) for each in fields(Row))
     rows = tuple(tuple(asdict(row).values()) for row in profile.rows)
-    try:
-        to_csv([Table("rows", "Rows", columns, rows), *tables(profile, short_tokens, compare=True)], path)
-    except OSError as error:
-        raise ValueError(f"--csv {path}: {error}") from error
+    return [Table("rows", "Rows", columns, rows), *tables(profile, short_tokens, compare=True)]
 
 
 def _part(profile: Profile, part: str, place: Callable[[Row], str]) -> Table:

@@ -1,4 +1,4 @@
-"""`mai reproduce`, from a request to what stands on the terminal."""
+"""`mai reproduce`, from a request to what is printed."""
 
 from __future__ import annotations
 

@@ -6,13 +6,21 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 
+from mai_plugin.core.ways import MAI, Way
 from mai_plugin.paper.figures import paper
 from mai_plugin.replay.latency import PAPER_COLUMN, Latency, fit
 from mai_plugin.study.reproduce.plan import Plan, Planned
-from mai_plugin.study.reproduce.printed import SPARSE_WAY
 
-Step = tuple[str, str, str]
-"""Benchmark, size of the model, and what it is asked: `S`, `E`, `R`, or `final after` the size and style it reads."""
+
+@dataclass(frozen=True)
+class Step:
+    """A call, as far as its cost goes: `stage` as in `Request`, `after` whose reasoning it reads and of which run."""
+
+    benchmark: str
+    size: str
+    stage: str
+    after: tuple[str, Way] | None = None
+
 
 _TOKENS = {"Qwen3-VL": "table5_output_tokens_qwen3vl", "InternVL3.5": "table13_output_tokens_internvl35"}
 STAND_INS = {"1B": "2B", "14B": "8B"}
@@ -67,32 +75,27 @@ def steps(plan: Plan, run: Planned) -> dict[Step, float]:
     for benchmark in run.benchmarks:
         full = int(paper()["benchmarks"][benchmark]["n"])
         n = full if plan.request.limit is None else min(plan.request.limit, full)
-        wanted: dict[tuple[str, str], float]
-        if way == "MAI":
+        reasoning, after = Step(benchmark, small, way.style), (small, way.reasoning)
+        final = Step(benchmark, large, "final", after)
+        if way.strategy == MAI:
             escalated, transferred = shares(benchmark)
-            wanted = {
-                (small, "S"): n,
-                (large, "S"): n,
-                (small, "R"): n * escalated,
-                (large, f"final after {small}-R"): n * transferred,
-            }
-        elif way in ("S", "E", "R"):
-            wanted = {(small, way): n}
-        elif way.startswith(SPARSE_WAY):
-            wanted = {(small, "R"): n, (large, f"select by {way}"): n, (large, f"final after {way}"): n}
-        else:  # E-S2, R-S2, transfer-R: one model reasons, the same or another answers
-            style = way.removeprefix("transfer-").removesuffix("-S2")
-            wanted = {(small, style): n, (large, f"final after {small}-{style}"): n}
-        found |= {(benchmark, size, asked): count for (size, asked), count in wanted.items()}
+            found |= {Step(benchmark, size, "S"): n for size in sizes}
+            found |= {reasoning: n * escalated, final: n * transferred}
+        elif way.strategy == "sparse_transfer":
+            found |= {reasoning: n, Step(benchmark, large, "select", (small, way)): n}
+            found[Step(benchmark, large, "final", (small, way))] = n
+        elif way.strategy == "transfer" or way.two_stage:  # one model reasons, the same or another answers
+            found |= {reasoning: n, final: n}
+        else:
+            found[reasoning] = n
     return found
 
 
 def seconds_of(family: str, step: Step) -> float:
     """Modelled seconds of one call."""
-    benchmark, size, asked = step
-    lengths = paper()[_TOKENS[family]][size][benchmark]
-    length = 0.0 if asked.startswith("select") else lengths["S" if asked.startswith("final") else asked]
-    line = _latency(STAND_INS.get(size, size))
+    lengths = paper()[_TOKENS[family]][step.size][step.benchmark]
+    length = 0.0 if step.stage == "select" else lengths["S" if step.stage == "final" else step.stage]
+    line = _latency(STAND_INS.get(step.size, step.size))
     return line.fixed_s + line.per_token_s * float(length)
 
 

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
+from mai_plugin.core.text import last_part
 from mai_plugin.harness.benchmarks import PAPER, find_task
 from mai_plugin.harness.lmms_eval.results import NotScored
 from mai_plugin.harness.scores import ScoredRun
 from mai_plugin.output.table import COUNT, Cell, Column, Table
 from mai_plugin.paper.figures import SOURCE
+from mai_plugin.paper.printed import KEPT, SCORE, SECONDS, SHARES, TITLES, TOKENS, TWO_STAGE_CASCADE, Printed
 from mai_plugin.report.comparability import compare
 from mai_plugin.report.measures import TaskResult, measure
 from mai_plugin.report.published import Figure, System, run_system
 from mai_plugin.report.related_runs import speedup, time_cell
 from mai_plugin.report.stats import interval
 from mai_plugin.study.reproduce.plan import TASK_NAMES, Plan
-from mai_plugin.study.reproduce.printed import KEPT, MAI_TWO_STAGE, SCORE, SECONDS, SHARES, TITLES, TOKENS, Printed
 from mai_plugin.study.reproduce.runner import Done
 from mai_plugin.study.reproduce.table15 import Replayed, replay_second_step
 
@@ -74,7 +75,7 @@ class Measured:
         known = not isinstance(self.value, str)
         return {
             "table": self.printed.table, "models": self.models, "sizes": list(self.printed.sizes),
-            "way": self.printed.way, "benchmark": self.printed.benchmark, "figure": self.printed.what, "n": self.n,
+            "way": str(self.printed.way), "benchmark": self.printed.benchmark, "figure": self.printed.what, "n": self.n,
             "measured": self.value if known else None, "missing": None if known else self.value,
             "ci95": self.ci95 and list(self.ci95), "printed": self.printed.value, "difference": self.difference,
             "difference_ci95": self.difference_ci95 and list(self.difference_ci95),
@@ -111,7 +112,7 @@ class Measurer:
             if isinstance(self.done.get(key), str):
                 return Measured(figure, models, None, f"run {key} failed")
         results = [self._results[key, task] for key in keys]
-        if figure.way == MAI_TWO_STAGE:
+        if figure.way == TWO_STAGE_CASCADE:
             return self._compared(self._second_step(figure, models, task, keys), results[0])
         own = results[0]
         value, ci95 = _value(figure, own, results[-1])
@@ -161,7 +162,7 @@ class Measurer:
 
     def _models(self, sizes: Sequence[str]) -> str:
         replaced = self.plan.request.replaced
-        names = [replaced[size].rstrip("/").rpartition("/")[2] if size in replaced else size for size in sizes]
+        names = [last_part(replaced[size]) if size in replaced else size for size in sizes]
         return " + ".join(names)
 
 
@@ -197,7 +198,7 @@ def _share(count: int, n: int) -> tuple[float, Ends]:
 
 def _odd(result: TaskResult) -> tuple[str, ...]:
     """What went wrong on the way to a figure."""
-    counts = {"state no answer": result.no_answer, "reasonings cut by the limit": result.cut_reasoning}
+    counts = {"state no answer": result.no_answer, "reasoning texts cut by the limit": result.cut_reasoning}
     return tuple(f"{count:,} {what}" for what, count in counts.items() if count)
 
 
@@ -210,12 +211,10 @@ COLUMNS = (
 
 def tables(plan: Plan, found: Sequence[Measured]) -> list[Table]:
     """A table for each of the paper's, notes of all behind the last."""
-    numbers = dict.fromkeys(figure.printed.table for figure in found)
     made = []
-    for number in numbers:
+    for number in dict.fromkeys(figure.printed.table for figure in found):
         of_it = [figure for figure in found if figure.printed.table == number]
         common = _common(of_it)
-        rows = tuple(_row(figure, common) for figure in of_it)
         notes = [f"All rows: {remark}." for remark in common]
         judged = [figure.within for figure in of_it if figure.within is not None]
         if judged:
@@ -223,15 +222,9 @@ def tables(plan: Plan, found: Sequence[Measured]) -> list[Table]:
                 f"{sum(judged)} of {len(judged)} printed figures lie within the 95 % interval of the measured one."
             )
         notes += _NOTES.get(number, ())
-        made.append(
-            Table(
-                f"table{number}",
-                f"Table {number} ({TITLES[number]}), measured beside printed",
-                COLUMNS,
-                rows,
-                tuple(notes),
-            )
-        )
+        rows = tuple(_row(figure, common) for figure in of_it)
+        title = f"Table {number} ({TITLES[number]}), measured beside printed"
+        made.append(Table(f"table{number}", title, COLUMNS, rows, tuple(notes)))
     return [*made[:-1], replace(made[-1], notes=(*made[-1].notes, *general_notes(plan, found)))] if made else []
 
 
@@ -266,12 +259,12 @@ _NOTES = {
         "Seconds from the first question to the last answer, no call reused. One run each, so no interval. The "
         "paper's are those of its machine, at batch 1 as far as its other tables tell.",
     ),
-    15: ("MAI, R(S2) is no run of its own: the calls of the others replayed, scored with the harness's records.",),
+    15: ("MAI-R-S2 is no run of its own: the calls of the others replayed, scored with the harness's records.",),
 }
 
 
 def _common(found: Sequence[Measured]) -> list[str]:
-    """Remarks that all rows have which stand beside a printed figure: said once."""
+    """Remarks that all rows beside a printed figure share: printed once."""
     beside = [figure for figure in found if not isinstance(figure.value, str) and figure.printed.value is not None]
     counted = Counter(remark for figure in beside for remark in dict.fromkeys(figure.remarks))
     return [remark for remark, count in counted.items() if count == len(beside) > 1]
@@ -289,16 +282,11 @@ def _row(figure: Measured, common: Sequence[str]) -> tuple[Cell, ...]:
     if difference is not None and digits == 2:
         difference = f"{difference:+.2f}"
     return (
-        figure.models, printed.way, printed.benchmark, printed.what, figure.n, value, _ends(figure.ci95, f".{digits}f"),
-        None if printed.value is None else round(printed.value, 2), difference,
+        figure.models, str(printed.way), printed.benchmark, printed.what, figure.n, value,
+        _ends(figure.ci95, f".{digits}f"), None if printed.value is None else round(printed.value, 2), difference,
         _ends(figure.difference_ci95, f"+.{digits}f"), remarks,
     )  # fmt: skip
 
 
 def _ends(ends: Ends | None, format: str) -> str | None:
     return None if ends is None else f"{ends[0]:{format}} to {ends[1]:{format}}"
-
-
-def figures_json(found: Iterable[Measured]) -> list[Mapping[str, Any]]:
-    """All figures, for another program."""
-    return [figure.as_json() for figure in found]

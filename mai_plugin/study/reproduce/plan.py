@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mai_plugin.harness.benchmarks import BENCHMARKS
 from mai_plugin.harness.lmms_eval.command import Evaluation
-from mai_plugin.resources import task_configs
-from mai_plugin.settings import STORE_FILE, Settings, StrategyName
-from mai_plugin.study.reproduce.printed import (
-    SPARSE_TABLE,
-    SPARSE_WAY,
-    TABLES,
-    Need,
-    Printed,
-    is_printed,
-    printed_figures,
-)
+from mai_plugin.paper.printed import SPARSE_TABLE, TABLES, Need, Printed, printed_figures, table_figures
+from mai_plugin.settings import STORE_FILE, Settings
+from mai_plugin.settings.presets import family_models
 
 TASK_NAMES = {
     "POPE": "pope",
@@ -37,13 +26,8 @@ MAX_REASONING_TOKENS = 8192
 """Default limit on E and R.  The paper names none; its mean for the 2B's R on MMMU, 2,019, rules 2,048 out."""
 
 _PRESETS = {"Qwen3-VL": "Qwen3VL", "InternVL3.5": "InternVL3_5"}
-_WAYS = ("S", "E-S2", "E", "R-S2", "R", "transfer-R", SPARSE_WAY, "MAI")
-"""Order of runs: a two-stage run makes the calls of the plain one."""
-_MODELS: dict[str, tuple[str, StrategyName]] = {
-    "transfer-R": ("mai_transfer", "transfer"),
-    SPARSE_WAY: ("mai_cascade", "sparse_transfer"),
-    "MAI": ("mai_cascade", "mutual_verification"),
-}
+_STRATEGIES = ("single", "transfer", "sparse_transfer", "mutual_verification")
+"""In the order in which they are run."""
 SPARSE_DEPTH = 36
 """Decoder layers of the paper's 8B: in another model, a layer of table 9 is the one at the same share of the depth."""
 
@@ -70,7 +54,7 @@ class Request:
     out: Path
     limit: int | None = None
     engine: str = Settings.engine
-    engine_args: Mapping[str, Any] = field(default_factory=dict)
+    engine_args: str | None = None
     batch_size: int = 16
     max_reasoning_tokens: int = MAX_REASONING_TOKENS
     base_urls: Mapping[str, str] = field(default_factory=dict)
@@ -108,7 +92,7 @@ class Planned:
         """Its name: of its folder and its log."""
         sizes, way = self.need
         timed = [f"timed-{TASK_NAMES[benchmark]}" for benchmark in self.benchmarks if self.timed]
-        return "-".join(["+".join(sizes), way, *timed])
+        return "-".join(["+".join(sizes), str(way), *timed])
 
     @property
     def tasks(self) -> list[str]:
@@ -143,33 +127,25 @@ def make_plan(request: Request) -> Plan:
     Timed runs are of one benchmark each, and come first: they leave their calls to all others.
 
     Raises:
-        ValueError: a table that is not to be had, no figure left, or an argument that the package does not take.
+        ValueError: an unknown table, no figure left, or an argument that the package does not take.
     """
     figures = printed_figures(request.family, request.tables, request.benchmarks)
     missing = {size for figure in figures for need in figure.needs for size in need[0] if size not in request.models}
     kept = [figure for figure in figures if not missing & {size for need in figure.needs for size in need[0]}]
     if not kept:
         raise ValueError(f"nothing is left of tables {_join(request.tables)} without a model for {_join(missing)}")
-    timed: dict[tuple[Need, str], set[int]] = {}
-    for figure in kept:
-        if figure.timed:
-            for need in figure.needs:
-                timed.setdefault((need, figure.benchmark), set()).add(figure.table)
-    plain: dict[Need, dict[str, set[int]]] = {}
+    tables: dict[tuple[Need, str], set[int]] = {}
     for figure in kept:
         for need in figure.needs:
-            own = timed.get((need, figure.benchmark))
-            if own is None:
-                own = plain.setdefault(need, {}).setdefault(figure.benchmark, set())
-            own.add(figure.table)
-    runs = [
-        *(Planned(need, (benchmark,), tuple(sorted(tables)), True) for (need, benchmark), tables in timed.items()),
-        *(
-            Planned(need, tuple(filter(served.__contains__, BENCHMARKS)), tuple(sorted(set().union(*served.values()))))
-            for need, served in plain.items()
-        ),
-    ]
-    plan = Plan(request, tuple(kept), tuple(sorted(runs, key=_order)), tuple(_left_out(figures, kept, missing)))
+            tables.setdefault((need, figure.benchmark), set()).add(figure.table)
+    timed = {(need, figure.benchmark) for figure in kept if figure.timed for need in figure.needs}
+    runs = [Planned(need, (benchmark,), tuple(sorted(tables[need, benchmark])), True) for need, benchmark in timed]
+    for need in {need for need, _ in tables}:
+        served = tuple(name for name in BENCHMARKS if (need, name) in tables and (need, name) not in timed)
+        if served:
+            numbers = set().union(*(tables[need, name] for name in served))
+            runs.append(Planned(need, served, tuple(sorted(numbers))))
+    plan = Plan(request, tuple(kept), tuple(sorted(runs, key=_order)), _left_out(figures, missing))
     for run in plan.runs:
         settings(request, run)
     return plan
@@ -177,11 +153,7 @@ def make_plan(request: Request) -> Plan:
 
 def paper_models(family: str) -> dict[str, str]:
     """Size to checkpoint, as the package's presets name them."""
-    found = {}
-    for path in (task_configs() / "presets").glob(f"{_PRESETS[family]}-*-S.yaml"):
-        size = path.stem.split("-")[1]
-        found[size] = str(yaml.safe_load(path.read_text(encoding="utf-8"))["model"])
-    return dict(sorted(found.items(), key=lambda item: _billions(item[0])))
+    return family_models(_PRESETS[family])
 
 
 def evaluation(request: Request, run: Planned) -> Evaluation:
@@ -196,8 +168,7 @@ def evaluation(request: Request, run: Planned) -> Evaluation:
             raise ValueError(f"{key} {value!r} holds a comma, at which lmms-eval splits its --model_args")
     model_args = ",".join(f"{key}={value}" for key, value in given.items())
     folder = request.out / "results" / (f"limit-{request.limit}" if request.limit else "all") / run.key
-    model = _model_of(run.need[1])[0]
-    return Evaluation(model, model_args, run.tasks, request.batch_size, folder, request.limit)
+    return Evaluation(run.need[1].lmms_eval_model, model_args, run.tasks, request.batch_size, folder, request.limit)
 
 
 def settings(request: Request, run: Planned) -> Settings:
@@ -206,19 +177,8 @@ def settings(request: Request, run: Planned) -> Settings:
     Raises:
         ValueError: it does not take one of them.
     """
-    strategy = _model_of(run.need[1])[1]
     given = {**_arguments(request, run), "store": str(request.store), "batch_size": str(request.batch_size)}
-    return Settings.from_args(strategy, given)
-
-
-def _layer_of(way: str) -> tuple[str, str]:
-    """A way without its layer, and the layer; `("transfer-R", "")` for one that has none."""
-    return (SPARSE_WAY, way.removeprefix(SPARSE_WAY)) if way.startswith(SPARSE_WAY) else (way, "")
-
-
-def _model_of(way: str) -> tuple[str, StrategyName]:
-    """lmms-eval's name of the model that asks in this way, and its strategy."""
-    return _MODELS.get(_layer_of(way)[0], ("mai_single", "single"))
+    return Settings.from_args(run.need[1].strategy, given)
 
 
 def _arguments(request: Request, run: Planned) -> dict[str, str]:
@@ -226,46 +186,41 @@ def _arguments(request: Request, run: Planned) -> dict[str, str]:
     sizes, way = run.need
     roles = dict(zip(("model",) if len(sizes) == 1 else ("small", "large"), sizes, strict=True))
     given = {role: request.models[size] for role, size in roles.items()}
-    way, layer = _layer_of(way)
-    if layer:
-        own = sizes[-1] not in request.replaced
-        given |= {"strategy": "sparse_transfer", "layer": layer if own else f"{int(layer) / SPARSE_DEPTH:.3f}"}
-        if request.engine == "vllm":
-            given["selector"] = given["large"]
-    elif way != "MAI":
-        given["prompt"] = way.removeprefix("transfer-").removesuffix("-S2")
-    if way.endswith("-S2"):
-        given["two_stage"] = "true"
+    if way.layer is not None and sizes[-1] in request.replaced:
+        way = replace(way, layer=round(way.layer / SPARSE_DEPTH, 3))
+    given |= way.arguments
+    if way.strategy == "sparse_transfer" and request.engine == "vllm":
+        given["selector"] = given["large"]
     for role, size in roles.items():
         if size in request.base_urls:
             given["base_url" if role == "model" else f"{role}_base_url"] = request.base_urls[size]
     if request.engine != Settings.engine:
         given["engine"] = request.engine
     if request.engine_args:
-        given["engine_args"] = json.dumps(request.engine_args, separators=(",", ":"))
+        given["engine_args"] = request.engine_args
     given["max_reasoning_tokens"] = str(request.max_reasoning_tokens)
     return {**given, "reuse": "false"} if run.timed else given
 
 
 def _order(run: Planned) -> tuple[Any, ...]:
+    """Timed runs first; a two-stage run before the plain one whose call it makes."""
     sizes, way = run.need
     benchmark = BENCHMARKS.index(run.benchmarks[0]) if run.timed else -1
-    way, layer = _layer_of(way)
-    return not run.timed, benchmark, len(sizes), [_billions(size) for size in sizes], _WAYS.index(way), int(layer or 0)
+    asked = _STRATEGIES.index(way.strategy), "SER".index(way.style), not way.two_stage, way.layer or 0
+    return not run.timed, benchmark, len(sizes), [_billions(size) for size in sizes], asked
 
 
-def _left_out(figures: Iterable[Printed], kept: Sequence[Printed], missing: Iterable[str]) -> list[str]:
-    dropped = [figure for figure in figures if figure not in kept]
-    return [
-        f"{size}: no model given for it: {count:,} figures of the tables ({_join(sorted(tables))}) are left out."
-        for size in sorted(missing, key=_billions)
-        for of_it in [[figure for figure in dropped if any(size in need[0] for need in figure.needs)]]
-        for count, tables in [(len(of_it), {figure.table for figure in of_it})]
-    ]
+def _left_out(figures: Iterable[Printed], missing: Iterable[str]) -> tuple[str, ...]:
+    lines = []
+    for size in sorted(missing, key=_billions):
+        dropped = [figure for figure in figures if any(size in sizes for sizes, _ in figure.needs)]
+        tables = _join(sorted({figure.table for figure in dropped}))
+        lines.append(f"{size}: no model given for it: {len(dropped):,} figures of the tables ({tables}) are left out.")
+    return tuple(lines)
 
 
 def _billions(size: str) -> float:
-    return float(size.removesuffix("B"))
+    return float(size.rstrip("B"))
 
 
 def _join(values: Iterable[object]) -> str:
@@ -279,10 +234,9 @@ def parse_request(
     benchmarks: str | None,
     models: str | None,
     base_urls: str | None,
-    engine_args: str | None,
     **more: Any,
 ) -> Request:
-    """A request from what stands on the command line.
+    """A request from the command line.
 
     Args:
         tables: with commas between; None for all that print something for the benchmarks.  Table 9 only if it is asked
@@ -290,21 +244,21 @@ def parse_request(
         benchmarks: with commas between, by their names or their tasks'; None for all.
         family: `qwen3-vl` or `internvl3.5`.
         models, base_urls: `SIZE=VALUE` with commas between; models of None for the paper's.
-        engine_args: a JSON object.
         **more: other attributes of `Request`.
 
     Raises:
-        ValueError: one line that names the option and what it may be.
+        ValueError: one line that names the option and what it accepts.
     """
     families = {name.lower(): name for name in TABLES}
     if family.lower() not in families:
-        raise ValueError(f"--family {family}: it may be {' or '.join(families)}")
+        raise ValueError(f"--family {family}: expected {' or '.join(families)}")
     chosen = families[family.lower()]
     own = paper_models(chosen)
     asked = BENCHMARKS if benchmarks is None else _benchmarks(benchmarks)
     if tables is None:
         left_out = SPARSE_TABLE if more.get("engine") == "openai" else None  # servers give no attention
-        numbers = tuple(n for n in TABLES[chosen] if n != left_out and is_printed(n, asked))
+        printed = {n: {figure.benchmark for figure in table_figures(n)} for n in TABLES[chosen]}
+        numbers = tuple(n for n in TABLES[chosen] if n != left_out and printed[n] & set(asked))
     else:
         numbers = tuple(_number(table) for table in _split(tables))
         if SPARSE_TABLE in numbers and more.get("engine") == "openai":
@@ -318,13 +272,12 @@ def parse_request(
         benchmarks=asked,
         models=own if models is None else _by_size("--models", models, own),
         base_urls={} if base_urls is None else _by_size("--base-urls", base_urls, own),
-        engine_args={} if engine_args is None else _object(engine_args),
         **more,
     )
     if not request.benchmarks:
-        raise ValueError(f"--benchmarks names none; it may be some of {', '.join(BENCHMARKS)}")
+        raise ValueError(f"--benchmarks names none; expected some of {', '.join(BENCHMARKS)}")
     if not request.tables:
-        raise ValueError(f"--tables names no table; it may be some of {','.join(map(str, TABLES[chosen]))}")
+        raise ValueError(f"--tables names no table; expected some of {','.join(map(str, TABLES[chosen]))}")
     if not request.models:
         raise ValueError(f"--models: name at least one, as SIZE=MODEL; sizes are {', '.join(own)}")
     return replace(request, base_urls={size: url for size, url in request.base_urls.items() if size in request.models})
@@ -344,7 +297,7 @@ def _benchmarks(text: str) -> tuple[str, ...]:
     names = {name.lower(): name for name in BENCHMARKS} | {task: name for name, task in TASK_NAMES.items()}
     for name in _split(text):
         if name.lower() not in names:
-            raise ValueError(f"--benchmarks {name}: it may be {', '.join(BENCHMARKS)}")
+            raise ValueError(f"--benchmarks {name}: expected {', '.join(BENCHMARKS)}")
     chosen = {names[name.lower()] for name in _split(text)}
     return tuple(name for name in BENCHMARKS if name in chosen)
 
@@ -357,13 +310,3 @@ def _by_size(option: str, text: str, sizes: Mapping[str, str]) -> dict[str, str]
             raise ValueError(f"{option} {part!r}: SIZE=VALUE is wanted, with SIZE one of {', '.join(sizes)}")
         found[size.upper()] = value
     return {size: found[size] for size in sizes if size in found}
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"--engine-args {text!r} is not JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise ValueError(f'--engine-args {text!r} must be a JSON object such as {{"dtype":"bfloat16"}}')
-    return value

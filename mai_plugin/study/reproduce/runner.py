@@ -1,4 +1,4 @@
-"""Runs a plan, leaving out what is finished: a plan that was stopped goes on where it was."""
+"""Runs a plan, leaving out what is finished: a plan that was stopped is resumed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from mai_plugin.engines.base import load_engine
-from mai_plugin.engines.identity import model_identity
+from mai_plugin.core.text import one_line
 from mai_plugin.harness.lmms_eval.command import EvaluationFailed
 from mai_plugin.harness.scores import ScoredRun, score
-from mai_plugin.run.provenance import describe_settings
+from mai_plugin.run.provenance import describe_settings, model_identities
 from mai_plugin.run.stored import Run, filed_runs, load_runs
 from mai_plugin.settings import Settings
 from mai_plugin.study.reproduce.plan import Plan, Planned, Request, evaluation, settings
@@ -50,7 +49,7 @@ def run_plan(plan: Plan, say: Callable[[str], None]) -> dict[str, ScoredRun | st
             found = finished(plan.request, run)
             done[run.key] = f"{found} (log: {log})" if isinstance(found, str) else found
         except (EvaluationFailed, OSError) as error:
-            done[run.key] = " ".join(str(error).split())
+            done[run.key] = one_line(error)
         ended = done[run.key]
         took = f"{time.monotonic() - started:,.0f} s"
         say(f"{head}: " + (f"FAILED after {took}: {ended}" if isinstance(ended, str) else f"finished in {took}"))
@@ -64,9 +63,9 @@ def finished_runs(plan: Plan) -> dict[str, ScoredRun]:
 
 
 def finished(request: Request, run: Planned) -> ScoredRun | str:
-    """A run as it stands in the store with its scores, or, in one line, what it lacks.
+    """A run from the store with its scores, or, in one line, what it lacks.
 
-    It counts as finished if the store has it to its end, with the settings and the models (by their contents) that it
+    It counts as finished if the store has all of it, with the settings and the models (by their contents) that it
     would be run with now, and if the harness's results fit it.
 
     Raises:
@@ -83,13 +82,13 @@ def finished(request: Request, run: Planned) -> ScoredRun | str:
         if isinstance(found, ScoredRun):
             return found
         lacking.append(found)
-    return lacking[0] if lacking else "the call store has no run of it that came to its end"
+    return lacking[0] if lacking else "the call store has no finished run of it"
 
 
 def _scored(stored: Run, wanted: Settings, run: Planned, results: Path) -> ScoredRun | str:
     """A stored run with its scores, if it is the planned one, else what it lacks."""
     if not stored.finished:
-        return "the call store has it, but not to its end"
+        return "the stored run is incomplete"
     if stored.settings != _described(wanted):
         return "it was run with other settings or models"
     if set(stored.tasks) != set(run.tasks):
@@ -111,8 +110,4 @@ def _described(wanted: Settings) -> object:
 
     Of a checkpoint folder that is the fingerprint of what it holds today, of a Hub name the commit in the cache.
     """
-    identities = {}
-    for role, (engine, spec) in wanted.loaded.items():
-        script = load_engine(engine, spec.source, spec.args) if engine == "scripted" else None
-        identities[role] = model_identity(engine, spec, script)
-    return json.loads(json.dumps(describe_settings(wanted, identities)))
+    return json.loads(json.dumps(describe_settings(wanted, model_identities(wanted))))

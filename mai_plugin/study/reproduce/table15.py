@@ -8,13 +8,15 @@ from pathlib import Path
 
 from mai_plugin.core.records import Outcome
 from mai_plugin.core.strategies import TRANSFER
+from mai_plugin.core.ways import Way
 from mai_plugin.harness.lmms_eval.results import Marks, NotScored, marks
 from mai_plugin.harness.scores import ScoredRun, read_records
 from mai_plugin.replay.latency import paper_latency
 from mai_plugin.replay.policies import policies
 from mai_plugin.replay.replay import Cost, Replay
-from mai_plugin.replay.stored_calls import Pair, gather, read_kinds
-from mai_plugin.study.reproduce.printed import MAI_TWO_STAGE
+from mai_plugin.replay.stored_calls import Models, gather
+
+MAI_TWO_STAGE = Way("mutual_verification", "R", True)
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,14 @@ def replay_second_step(
     """
     runs = [scored.run for scored in (large, small, two_stage, transfer)]
     models = transfer.run.settings["models"]
-    pair = Pair(*({role: str(models[role][key]) for role in ("small", "large")} for key in ("identity", "name")))
-    stored, _ = gather(runs, pair, read_kinds(store, runs))
+    pair = Models(*({role: str(models[role][key]) for role in ("small", "large")} for key in ("identity", "name")))
+    evidence = gather(store, runs, pair)
     # Its time is not asked for: any latency does.
-    replay = Replay([question for question in stored if question.task == task], Cost(paper_latency(pair.names)))
-    policy = next(policy for policy in policies(replay.small, replay.large) if policy.name == MAI_TWO_STAGE)
+    replay = Replay(evidence, [one for one in evidence.questions if one.task == task], Cost(paper_latency(pair.names)))
+    policy = next(policy for policy in policies(replay.agents) if policy.way == MAI_TWO_STAGE)
     found = replay.run(policy)
     if found.missing:
-        lacking = ", ".join(f"{count:,} of {' '.join(step)}" for step, count in found.missing.items())
+        lacking = ", ".join(f"{count:,} of {role} {step}" for (role, step), count in found.missing.items())
         raise NotScored(f"calls are missing: {lacking}")
     outcomes = replay.outcomes(policy)
     asked = sum(sample.task == task for sample in transfer.run.samples.values())

@@ -46,7 +46,7 @@ def test_equal_to_eager_attention(checkpoint, attention, query):
     assert rows.shape == (len(expected), expected[0].shape[1], inputs["input_ids"].shape[1])
     for row, matrix in zip(rows, expected, strict=True):
         torch.testing.assert_close(row, matrix[0, :, query], atol=1e-4, rtol=0)
-    assert not torch.allclose(rows[0], rows[1], atol=1e-3)  # the layers are told apart
+    assert not torch.allclose(rows[0], rows[1], atol=1e-3)  # the layers differ
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -83,7 +83,7 @@ def test_what_cannot_be_done_is_said(checkpoint):
         attention_rows(model, inputs, [2])
     with pytest.raises(ValueError, match="one prompt at a time; the batch is 2"):
         attention_rows(model, {"input_ids": inputs["input_ids"].repeat(2, 1)}, [0])
-    with pytest.raises(ValueError, match="no attention to be had from Linear"):
+    with pytest.raises(ValueError, match="attention is not supported for Linear"):
         attention_rows(torch.nn.Linear(1, 1), inputs, [0])
 
 
@@ -130,7 +130,7 @@ def test_a_sliding_window_without_a_mask_that_says_so():
 
 def test_a_softmax_with_something_more_is_refused():
     model, inputs = other_family(model_type="gemma2", attn_logit_softcapping=0.5)
-    with pytest.raises(ValueError, match="no attention to be had from Gemma2Attention: its softmax has softcap"):
+    with pytest.raises(ValueError, match="attention is not supported for Gemma2Attention: its softmax has softcap"):
         attention_rows(model, inputs, [0])
     assert model(**inputs).logits.isfinite().all()
 

@@ -53,7 +53,7 @@ def test_without_a_line_of_ours_the_last_one_tells(evaluation: Evaluation, tmp_p
     with pytest.raises(EvaluationFailed, match="CUDA error"):
         evaluation.run(tmp_path / "run.log")
     program(tmp_path, "exit 3")
-    with pytest.raises(EvaluationFailed, match=r"exit code 3\): it said nothing"):
+    with pytest.raises(EvaluationFailed, match=r"exit code 3\): no output"):
         evaluation.run(tmp_path / "run.log")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +15,6 @@ from lmms_eval.models import get_model
 from lmms_eval.protocol import ChatMessages
 from lmms_eval.tasks import TaskManager, get_task_dict
 from lmms_eval.utils import simple_parse_args_string
-from loguru import logger as eval_logger
 from PIL import Image as PILImage
 
 from mai_plugin.core.prompts import load_prompts
@@ -46,15 +45,6 @@ def ask(model: Any, *questions: str, gen_kwargs: dict[str, Any] | None = None) -
         for index in range(len(questions))
     ]
     return model.generate_until(requests)  # type: ignore[no-any-return]
-
-
-@pytest.fixture
-def said() -> Iterator[list[str]]:
-    """What the harness's logger was told."""
-    lines: list[str] = []
-    sink = eval_logger.add(lambda message: lines.append(str(message)), level="INFO", format="{message}")
-    yield lines
-    eval_logger.remove(sink)
 
 
 @pytest.fixture
@@ -184,7 +174,7 @@ def test_an_empty_answer_is_counted_and_handed_on(scripted: Callable[..., Any], 
     model = scripted(MaiCascade, {"t/0": {"S": "", "R": "", "final": ""}, "*": {"S": "7"}})
     results = ask(model, "How many?", "How many?")
     assert [result.text for result in results] == ["", "7"]
-    assert "1 state no answer" in "".join(said)
+    assert "1 without an answer" in "".join(said)
 
 
 def test_reasoning_is_not_cut_by_the_tasks_limit_and_short_answers_are(
@@ -197,7 +187,7 @@ def test_reasoning_is_not_cut_by_the_tasks_limit_and_short_answers_are(
         request.stage: request.max_tokens for engine in model.session.engines.values() for request in engine.requests
     }
     assert limits == {"S": 16, "R": 500, "final": 16}
-    assert "1 reasonings cut by the limit" in "".join(said)
+    assert "1 reasoning texts cut by the limit" in "".join(said)
 
 
 def test_raw_hands_back_the_text_as_written(scripted: Callable[..., Any]) -> None:
@@ -210,11 +200,9 @@ def test_an_unknown_prompt_is_said_once(scripted: Callable[..., Any], caplog: py
     model = scripted(MaiSingle, {"*": {"S": "7"}})
     with caplog.at_level(logging.WARNING, "mai_plugin"):
         ask(model, "How many? Reply with one number only.", "How much? Reply with one number only.")
-    records = [record for record in caplog.records if "general rule" in record.message]
+    records = [record for record in caplog.records if "'answer briefly'" in record.message]
     assert len(records) == 1
-    assert (
-        "t: the prompt ends with no known request for brevity; took 'Reply with one number only.'" in records[0].message
-    )
+    assert "t: no known 'answer briefly' sentence at the end of the prompt; guessed 'Reply with" in records[0].message
 
 
 def test_a_task_that_asks_for_reasoning_is_said_to_make_no_cascade(
@@ -245,12 +233,30 @@ def test_the_place_of_the_calls_is_said_and_a_second_run_makes_none(
         model.clean()
     scripted(MaiSingle, {"*": {"S": "7"}}, reuse=False).clean()
     ours = [line for line in said if line.startswith("mai: ")]
-    place = f"mai: calls are kept in {tmp_path / 'store' / 'calls.sqlite'}; "
+    place = f"mai: calls are stored in {tmp_path / 'store' / 'calls.sqlite'}; "
     assert [line.startswith(place) for line in ours] == [True, False, True, False, True]
-    assert ours[0].rstrip() == f"{place}what it holds is not asked again"
-    assert "reused" not in ours[1]
-    assert "2 calls reused, so the time says nothing about speed" in ours[3]
+    assert ours[0].rstrip() == f"{place}stored calls are reused"
+    assert "came from the store" not in ours[1]
+    assert "2 calls came from the store, so this is not a timing" in ours[3]
     assert ours[4].rstrip() == f"{place}each is made anew (reuse=false)"
+
+
+def test_an_engine_that_cannot_be_loaded_ends_the_run_at_the_first_missing_call(
+    scripted: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = scripted(MaiSingle, {"*": {"S": "7"}})
+    ask(model, "How many?")
+    model.clean()
+
+    def load(*_: Any) -> None:
+        raise ValueError("checkpoint M cannot be loaded: no such folder")
+
+    monkeypatch.setattr("mai_plugin.run.session.load_engines", load)
+    model = scripted(MaiSingle, {"*": {"S": "7"}})
+    assert [result.text for result in ask(model, "How many?")] == ["7"]  # stored
+    with pytest.raises(SystemExit) as stop:
+        ask(model, "How many?", "How much?")
+    assert stop.value.code == "mai: checkpoint M cannot be loaded: no such folder"  # printed; the exit code is then 1
 
 
 def test_a_store_that_cannot_be_written_is_named(scripted: Callable[..., Any], tmp_path: Any) -> None:

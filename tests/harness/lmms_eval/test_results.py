@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
-from mai_plugin.harness.lmms_eval.results import NotScored, _evaluate_mmmu, marks
+from mai_plugin.harness.lmms_eval.results import NotScored, marks
 
 
 def pope(*pairs: tuple[str, str]) -> list[dict[str, Any]]:
@@ -53,15 +54,22 @@ MMMU = [
 ]
 
 
-@pytest.mark.parametrize("rule", ["ours", "harness"])
 @pytest.mark.parametrize(("entry", "right"), MMMU)
-def test_mmmu(entry: dict[str, Any], right: int, rule: str) -> None:
-    """The rule that stands in where the harness is not installed judges as the harness does."""
-    if rule == "ours":
-        assert _evaluate_mmmu([entry])[1]["acc"] == right
-    else:
-        found = marks("mmmu_val", [{"doc_id": 0, "mmmu_acc": entry}], {"mmmu_acc,none": float(right)})
-        assert found.scores == {"0": right}
+def test_mmmu(entry: dict[str, Any], right: int) -> None:
+    found = marks("mmmu_val", [{"doc_id": 0, "mmmu_acc": entry}], {"mmmu_acc,none": float(right)})
+    assert found.scores == {"0": right}
+
+
+@pytest.mark.parametrize("metric", ["mmmu_acc", "gpt_eval_score"])
+def test_benchmarks_whose_rules_are_the_harness_s_are_not_scored_without_it(
+    metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lmms_eval", None)
+    for module in [name for name in sys.modules if name.startswith("lmms_eval.")]:
+        monkeypatch.delitem(sys.modules, module)
+    record = {"doc_id": 0, "mmmu_acc": MMMU[0][0]} if metric == "mmmu_acc" else mmbench(1, "A")
+    with pytest.raises(NotScored, match="rules are lmms-eval's, which is not installed"):
+        marks("task", [record], {f"{metric},none": 1.0})
 
 
 def mmbench(index: int, prediction: str, answer: str = "A") -> dict[str, Any]:

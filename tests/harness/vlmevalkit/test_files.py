@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ def touch(folder: Path, *names: str) -> None:
 
 def write_status(folder: Path, **datasets: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    now = datetime.now(timezone.utc).isoformat()
+    now = datetime.now(UTC).isoformat()
     entries = {
         name: {"status": "done", "updated_at": now, "metrics": {"Overall": 1}, **entry}
         for name, entry in datasets.items()
@@ -109,12 +109,12 @@ def test_a_damaged_note_is_named(tmp_path: Path) -> None:
         ({"error_message": ""}, "it failed; the kit's log says where"),
         ({"metrics": {}}, "no score, and the kit does not say why"),
         ({"metrics": {}, "skip_reason": "mode_infer"}, None),
-        ({"status": "infer"}, "it did not come to its end"),
-        ({"updated_at": "2020-01-01T00:00:00+00:00"}, "it did not come to its end"),
+        ({"status": "infer"}, "it did not finish"),
+        ({"updated_at": "2020-01-01T00:00:00+00:00"}, "it did not finish"),
     ],
 )
 def test_status(tmp_path: Path, entry: dict[str, Any], why: str | None) -> None:
-    since = datetime.now(timezone.utc).timestamp()
+    since = datetime.now(UTC).timestamp()
     for folder in (tmp_path / "old" / "m", tmp_path / "new" / "m" / "T20260101-000000"):
         write_status(folder, POPE=entry)
         found = not_scored(tmp_path / folder.relative_to(tmp_path).parts[0], ["m"], ["POPE"], since)
@@ -122,10 +122,10 @@ def test_status(tmp_path: Path, entry: dict[str, Any], why: str | None) -> None:
 
 
 def test_what_was_never_begun_is_not_scored(tmp_path: Path) -> None:
-    since = datetime.now(timezone.utc).timestamp()
+    since = datetime.now(UTC).timestamp()
     write_status(tmp_path / "m", POPE={})
     assert not_scored(tmp_path, ["m", "n"], ["POPE", "MME"], since) == [
-        "m x MME: it did not come to its end",
-        "n x POPE: it did not come to its end",
-        "n x MME: it did not come to its end",
+        "m x MME: it did not finish",
+        "n x POPE: it did not finish",
+        "n x MME: it did not finish",
     ]

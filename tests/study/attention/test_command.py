@@ -19,7 +19,7 @@ def run(*words):
     [
         (["--preset", "MAI-tyni"], "unknown preset 'MAI-tyni' (did you mean 'MAI-tiny'?)"),
         (["--preset", "tiny-small-S"], "is for strategy single"),
-        (["--engine", "vllm"], "--engine vllm: attention weights are to be had from transformers only"),
+        (["--engine", "vllm"], "--engine vllm: attention weights require engine=transformers"),
         (["--small", "mai-tiny-small"], "argument 'large' is missing"),
         (["--keep", "0"], "--keep 0.0: must be above 0 and at most 1"),
         (["--keep", "1.5"], "--keep 1.5"),

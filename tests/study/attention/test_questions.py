@@ -34,7 +34,6 @@ def test_charts():
     assert len(message.images) == 1
 
 
-@pytest.mark.slow
 def test_tasks_of_lmms_eval(here):
     """The first documents of each task, with the harness's own prompt and limit, and nothing of the gold answer."""
     found = task_set("chartqa,pope", 3)
@@ -56,13 +55,11 @@ def test_tasks_of_lmms_eval(here):
     assert "6 questions of" in found.what
 
 
-@pytest.mark.slow
 def test_no_such_task(here):
     with pytest.raises(ValueError, match=r"lmms-eval has no such task \(did you mean 'chartqa'\?\)"):
         task_set("chartqq", 1)
 
 
-@pytest.mark.slow
 def test_data_that_cannot_be_had(tmp_path, monkeypatch, here):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.sleep", lambda seconds: None)  # lmms-eval waits before it tries again

@@ -19,8 +19,9 @@ from mai_plugin.core.question import Question
 from mai_plugin.core.records import Call, Completion
 from mai_plugin.engines.attention.select import select
 from mai_plugin.engines.transformers import TransformersEngine
+from mai_plugin.output.files import Outputs
 from mai_plugin.settings import Settings
-from mai_plugin.study.attention.command import Outputs, as_json, notes, tables
+from mai_plugin.study.attention.command import as_json, notes, tables, write
 from mai_plugin.study.attention.measures import ANSWER
 from mai_plugin.study.attention.plots import pictures
 from mai_plugin.study.attention.questions import Asked, Questions, chart_set
@@ -121,9 +122,9 @@ def test_json(tiny):
 
 
 def test_files(tiny, tmp_path):
-    outputs = Outputs(tmp_path / "new" / "a.json", tmp_path / "csv", tmp_path / "plots")
+    outputs = Outputs(tmp_path / "new" / "a.json", tmp_path / "csv", plots=tmp_path / "plots")
     outputs.prepare()
-    written = outputs.write(tiny)
+    written = write(tiny, outputs)
     assert json.loads((tmp_path / "new" / "a.json").read_text())["n"] == 30
     assert len(list((tmp_path / "csv").glob("*.csv"))) == 4
     drawn = [path for path in written if path.parent == tmp_path / "plots"]

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from helpers.profiles import linear, model, pair, row
 
+from mai_plugin.output.render import to_csv
 from mai_plugin.output.table import Table
 from mai_plugin.study.profile.beside_paper import compare_tables
-from mai_plugin.study.profile.plots import pictures, write_plots
+from mai_plugin.study.profile.plots import pictures
 from mai_plugin.study.profile.result import DECODING, VISION, Profile
-from mai_plugin.study.profile.tables import describe, show, tables, write_csv
+from mai_plugin.study.profile.tables import csv_tables, describe, show, tables
 
 
 def by_key(found: list[Table]) -> dict[str, Table]:
@@ -99,18 +100,18 @@ def test_what_was_skipped_and_where_it_ran_is_shown(capsys: pytest.CaptureFixtur
 
 
 def test_csv(tmp_path: Path):
-    write_csv(pair(), 4, tmp_path / "rows.csv")
+    to_csv(csv_tables(pair(), 4), tmp_path / "rows.csv")
     with (tmp_path / "rows.csv").open() as stream:
         read = list(csv.DictReader(stream))
     assert len(read) == len(pair().rows)
     assert read[0]["median_ms"] == "2.0"
-    write_csv(pair(), 4, tmp_path / "all")
+    to_csv(csv_tables(pair(), 4), tmp_path / "all")
     assert {"rows.csv", "decoding.csv", "paper_table4.csv"} <= {path.name for path in (tmp_path / "all").iterdir()}
 
 
 def test_pictures(tmp_path: Path):
     assert [picture.name for picture in pictures(pair())] == ["parts", "decoding", "throughput"]
-    files = write_plots(pair(), tmp_path / "plots")
+    files = [path for picture in pictures(pair()) for path in picture.save(tmp_path)]
     assert [path.name for path in files] == [
         "parts.png",
         "parts.svg",

@@ -69,12 +69,11 @@ def test_the_papers_break_even():
     assert found["Qwen3-VL-2B", "Qwen3-VL-8B"] == pytest.approx(5.64, abs=0.01)
 
 
-def test_json_and_back():
-    profile = pair()
-    content = json.loads(json.dumps(profile.as_json()))
+def test_json_has_the_documented_keys():
+    content = json.loads(json.dumps(pair().as_json()))
     assert content.keys() == {"environment", "models", "rows", "fits", "break_even", "skipped", "failed"}
     assert content["rows"][0].keys() == {
         "model", "part", "image_side", "image_tokens", "query_tokens", "output_tokens", "batch", "median_ms", "low_ms",
         "high_ms", "repeats",
     }  # fmt: skip
-    assert Profile.from_json(content) == profile
+    assert len(content["rows"]) == len(pair().rows)

@@ -22,8 +22,6 @@ from mai_plugin.run.stored import Run, load_runs
 from mai_plugin.tiny.charts import chart_questions
 from mai_plugin.tiny.datasets import write_benchmark
 
-pytestmark = pytest.mark.slow
-
 LIMIT = 12
 TASKS = ("pope", "chartqa")
 RUNS = ["2B-S", "2B-R-S2", "8B-S", "2B+8B-transfer-R", "2B+8B-MAI"]
@@ -178,7 +176,7 @@ def test_the_second_step_with_s2_is_what_its_calls_come_to(
             scored = transfer if route == "transfer" else large
             units.append(scored.scores[task].units[question.rpartition("/")[2]])
             routes.append(route)
-        found = {one["figure"]: one for one in figures if (one["way"], one["benchmark"]) == ("MAI, R(S2)", benchmark)}
+        found = {one["figure"]: one for one in figures if (one["way"], one["benchmark"]) == ("MAI-R-S2", benchmark)}
         assert found["score"]["measured"] == pytest.approx(ratio(dict(enumerate(map(tuple, units)))))  # type: ignore[arg-type]
         for route in ("agree-reason", "transfer"):
             assert found[route]["measured"] == pytest.approx(100 * routes.count(route) / LIMIT)

@@ -20,7 +20,9 @@ def measured(out: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> t
 
 
 def by_name(found: list[Measured]) -> dict[tuple[int, str, str, str], Measured]:
-    return {(one.printed.table, "+".join(one.printed.sizes), one.printed.way, one.printed.what): one for one in found}
+    return {
+        (one.printed.table, "+".join(one.printed.sizes), str(one.printed.way), one.printed.what): one for one in found
+    }
 
 
 def test_scores_routes_and_the_second_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +38,7 @@ def test_scores_routes_and_the_second_step(tmp_path: Path, monkeypatch: pytest.M
     routes = [values[10, "2B+8B", "MAI", route] for route in ("agree-simple", "agree-reason", "transfer")]
     assert routes == [40, 20, 40]
     # R(S2) lets number 4 agree, on the right answer.
-    second = {what: values[15, "2B+8B", "MAI, R(S2)", what] for what in ("agree-reason", "transfer", "score")}
+    second = {what: values[15, "2B+8B", "MAI-R-S2", what] for what in ("agree-reason", "transfer", "score")}
     assert second == {"agree-reason": 40, "transfer": 20, "score": 80}
 
 
@@ -76,7 +78,7 @@ def test_tokens_are_means_with_students_interval(tmp_path: Path, monkeypatch: py
 def test_tokens_that_sparse_transfer_hands_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """12 or 13, by turns."""
     _, found = measured(tmp_path, monkeypatch, tables="9", benchmarks="pope")
-    one = by_name(found)[9, "2B+8B", "sparse-R-L16", "tokens handed on"]
+    one = by_name(found)[9, "2B+8B", "sparse-transfer-R-L16", "tokens transferred"]
     half = 2.022691 * math.sqrt(40 * 0.25 / 39 / 40)
     assert (one.value, one.printed.value) == (12.5, 121.1)
     assert one.ci95 == pytest.approx((12.5 - half, 12.5 + half), abs=1e-4)
@@ -85,7 +87,7 @@ def test_tokens_that_sparse_transfer_hands_on(tmp_path: Path, monkeypatch: pytes
 def test_times_come_from_runs_that_reused_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pretended runs take 10 (S), 60 (R), 50 (transfer) and 20 (MAI) seconds."""
     _, found = measured(tmp_path, monkeypatch, tables="11,10")
-    values = {(one.printed.way, one.printed.what): one for one in found if one.printed.table == 11}
+    values = {(str(one.printed.way), one.printed.what): one for one in found if one.printed.table == 11}
     assert values["MAI", "total s"].value == 20
     assert values["MAI", "total s"].difference is None
     assert values["MAI", "total s"].refused == ("seconds of another machine",)
@@ -133,5 +135,5 @@ def test_a_failed_run_leaves_its_figures_out_and_says_which(tmp_path: Path, monk
     pretended = Pretended(plan).install(monkeypatch)
     pretended.fails = {"2B-R-S2"}
     found = by_name(Measurer(plan, run_plan(plan, lambda line: None)).all())
-    assert found[15, "2B+8B", "MAI, R(S2)", "score"].value == "run 2B-R-S2 failed"
+    assert found[15, "2B+8B", "MAI-R-S2", "score"].value == "run 2B-R-S2 failed"
     assert found[15, "2B+8B", "MAI", "score"].value == 60
