@@ -243,7 +243,7 @@ def _gpus(devices: Sequence[int] | set[int]) -> dict[int, Gpu]:
     """Memory of visible GPUs, asked of the driver: a CUDA context in this process would cost memory itself."""
     from vllm.utils.import_utils import import_pynvml
 
-    nvml = import_pynvml()  # type: ignore[no-untyped-call]
+    nvml = import_pynvml()
     nvml.nvmlInit()
     try:
         gpus = {}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
@@ -19,23 +19,63 @@ TABLE_WIDTH, NOTE_WIDTH = 400, 150
 
 
 def to_terminal(tables: Sequence[Table], console: Console | None = None, width: int = TABLE_WIDTH) -> None:
-    """Print tables with their notes, at most `width` characters wide where the output is no terminal."""
+    """Print tables with their notes.
+
+    Columns without any value are left out.  A table that is too wide for a terminal is split into several, each
+    of which begins with the columns that name its rows.
+
+    Args:
+        tables: what to print.
+        console: where to; default: the terminal.
+        width: characters in a line where the output is no terminal.
+    """
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = width
     for table in tables:
         console.print(Text(table.title, style="bold"))
-        shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-        for column in table.columns:
-            shown.add_column(Text(column.name), justify="right" if column.numeric else "left", overflow="fold")
-        for row in table.rows:
-            # As `Text`, because a cell in square brackets would else be taken for markup.
-            cells = zip(table.columns, row, strict=True)
-            shown.add_row(*(Text(column.text(cell)) for column, cell in cells))
-        console.print(shown)
+        places_of_all = range(len(table.columns))
+        used = [place for place in places_of_all if any(row[place] not in (None, "") for row in table.rows)]
+        widths = _widths(table, used) if console.is_terminal else {}
+        for places in _parts(table, used, widths, console.width) if widths else [used]:
+            shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+            for place in places:
+                column, width_here = table.columns[place], widths.get(place)
+                side: Literal["right", "left"] = "right" if column.numeric else "left"
+                shown.add_column(Text(column.name), justify=side, overflow="fold", width=width_here)
+            for row in table.rows:
+                # As `Text`, because a cell in square brackets would else be taken for markup.
+                shown.add_row(*(Text(table.columns[place].text(row[place])) for place in places))
+            console.print(shown)
         for note in table.notes:
             console.print(Text(note), width=min(NOTE_WIDTH, console.width))
         console.print()
+
+
+_LONGEST = 48
+"""Cells up to this many characters stay on one line of a terminal; longer ones wrap between words."""
+
+
+def _widths(table: Table, used: Sequence[int]) -> dict[int, int]:
+    """Characters that each column needs: its cells on one line, its heading wrapped between words."""
+    widths = {}
+    for place in used:
+        cells = [table.columns[place].text(row[place]) for row in table.rows]
+        longest = max((len(cell) for cell in cells), default=0)
+        widths[place] = max(min(longest, _LONGEST), *map(len, table.columns[place].name.split() or [""]))
+    return widths
+
+
+def _parts(table: Table, used: Sequence[int], widths: Mapping[int, int], width: int) -> list[list[int]]:
+    """The columns of each part of a table, so that each fits the width."""
+    numeric = [place for place in used if table.columns[place].numeric]
+    leading = [place for place in used if not numeric or place < numeric[0]][:2] or list(used[:1])
+    parts = [[*leading]]
+    for place in (place for place in used if place not in leading):
+        if sum(widths[other] + 3 for other in (*parts[-1], place)) > width and parts[-1] != leading:
+            parts.append([*leading])
+        parts[-1].append(place)
+    return parts
 
 
 def to_markdown(tables: Sequence[Table]) -> str:
