@@ -8,12 +8,11 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import grimp
-import pytest
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "mai_plugin").rglob("*.py"))
 LINES_OF_A_MODULE = 400
-LINES_OF_THE_PACKAGE = 15_500
+LINES_OF_THE_PACKAGE = 17_450
 
 
 def lines(path: Path) -> int:
@@ -42,6 +41,6 @@ def test_no_module_is_long() -> None:
     assert {str(path.relative_to(ROOT)): lines(path) for path in MODULES if lines(path) > LINES_OF_A_MODULE} == {}
 
 
-@pytest.mark.xfail(strict=False, reason="16,300 lines today")
-def test_the_package_stays_small() -> None:
+def test_the_package_does_not_grow() -> None:
+    """A ceiling to be lowered: 15,500 lines are wanted."""
     assert sum(map(lines, MODULES)) <= LINES_OF_THE_PACKAGE
