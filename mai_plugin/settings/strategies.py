@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -22,7 +22,7 @@ class Parameter:
     """An argument of a strategy: how it is read, and its default (`inspect.Parameter.empty` if it must be given)."""
 
     name: str
-    read: Read
+    read: Read = field(compare=False)
     default: Any
     accepts: str
 

@@ -80,7 +80,7 @@ def test_an_output_that_cannot_be_written_is_found_before_anything_is_measured(
         assert f"mai: {option} " in done.output
 
 
-@pytest.mark.parametrize(("missing", "extra"), [("matplotlib", "plots"), ("transformers", "transformers")])
+@pytest.mark.parametrize(("missing", "extra"), [("matplotlib", "report"), ("transformers", "transformers")])
 def test_a_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, extra: str):
     for name in list(sys.modules):
         if name in ("mai_plugin.study.profile.plots", "mai_plugin.report.plots") or name.partition(".")[0] == missing:
