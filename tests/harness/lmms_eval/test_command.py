@@ -78,6 +78,8 @@ def test_a_run_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     while not (pid.is_file() and pid.read_text().strip()) and time.monotonic() < until:
         time.sleep(0.02)
     child = Path("/proc", pid.read_text().strip(), "cmdline")
+    while not child.read_bytes() and time.monotonic() < until:  # empty while it becomes another program
+        time.sleep(0.02)
     assert b"sleep" in child.read_bytes() or b"lmms-eval" in child.read_bytes()
     parent.kill()
     parent.wait()
