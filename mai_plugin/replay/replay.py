@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from mai_plugin.core.records import NoConfidence, Outcome, Usage, total
 from mai_plugin.core.strategies import AGREE_REASON, ASK_LARGE, TRANSFER, Strategy
@@ -101,7 +102,6 @@ class Replay:
         self.cost = cost
         self.agents = stored_agents(evidence)
         self._answered: dict[Strategy, dict[str, Outcome | Step]] = {}
-        self._answers: dict[str, Strategy] = {}
 
     def run(self, policy: Policy, ids: Sequence[str] | None = None) -> Replayed:
         """Evaluate a policy on all questions, or on some."""
@@ -158,7 +158,7 @@ class Replay:
         Its cost is that of the calls which lead to this answer alone, as if one knew beforehand.  No policy over the
         same stored answers can score higher.
         """
-        answers = {name: self._outcomes(strategy, None)[0] for name, strategy in self._every_answer().items()}
+        answers = {name: self._outcomes(strategy, None)[0] for name, strategy in self._every_answer.items()}
         outcomes = {}
         for id in self.questions if ids is None else ids:
             scores = self.questions[id].scores
@@ -173,10 +173,9 @@ class Replay:
         missing: Counter[Step] = Counter({("any", SCORED): without} if without else {})
         return self._replayed("oracle", "best stored answer at the least time", outcomes, missing)
 
+    @cached_property
     def _every_answer(self) -> dict[str, Strategy]:
-        if not self._answers:
-            self._answers.update(every_answer(self.agents))
-        return self._answers
+        return every_answer(self.agents)
 
     def _outcomes(self, strategy: Strategy, ids: Sequence[str] | None) -> tuple[dict[str, Outcome], Counter[Step]]:
         if strategy not in self._answered:

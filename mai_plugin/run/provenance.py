@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import platform
 import re
@@ -9,10 +10,13 @@ import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from mai_plugin.core.prompts import load_prompts
+from mai_plugin.core.strategies import STRATEGIES
 from mai_plugin.engines.base import Engine, ModelSpec
 from mai_plugin.engines.identity import model_identity, without_secrets
 from mai_plugin.settings import Settings
@@ -68,6 +72,7 @@ def describe_settings(settings: Settings, identities: Mapping[str, str]) -> dict
         "models": described,
         "engine": settings.engine,
         "strategy": settings.strategy,
+        **_own_code(settings),
         **_ALWAYS,
         **arguments,
         "max_reasoning_tokens": settings.max_reasoning_tokens,
@@ -85,6 +90,15 @@ def _told(model: ModelSpec) -> dict[str, Any]:
     """A model's arguments; how many layers of a selector are loaded follows from the layer that selects."""
     told = {key: value for key, value in {**model.hints, **model.args}.items() if key != "first_layers"}
     return dict(without_secrets(told))
+
+
+def _own_code(settings: Settings) -> dict[str, str]:
+    """What tells an edited strategy of the user's own from the one before: a digest of its file."""
+    code = getattr(inspect.unwrap(settings.spec.run), "__code__", None)  # a partial has none
+    file = Path(code.co_filename) if code else Path()
+    if settings.strategy in STRATEGIES or not file.is_file():
+        return {}
+    return {"strategy_file": sha256(file.read_bytes()).hexdigest()[:16]}
 
 
 _ALWAYS = {"prompt": "R", "two_stage": False, "agreement": "exact"}

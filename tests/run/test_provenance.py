@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -67,3 +68,21 @@ def test_environment() -> None:
     assert (kept["tasks"], kept["harness"], kept["results"]) == (["chartqa"], "lmms-eval", "/x")
     assert "torch" in kept["packages"]
     assert kept["cpus"] >= 1
+
+
+def test_an_edited_strategy_of_ones_own_is_another_one(tmp_path: Path) -> None:
+    """VLMEvalKit would take the predictions of the earlier version for those of this one."""
+    found = []
+    for version in ("S", "R"):
+        file = tmp_path / version / "mine.py"
+        file.parent.mkdir()
+        file.write_text(
+            "from mai_plugin import Agent, Outcome\n"
+            f"async def f(question, small: Agent):\n    c = await small.ask(question, {version!r})\n"
+            "    return Outcome(question.id, 'r', c, (c,))\n"
+        )
+        settings = Settings.from_args("mutual_verification", {"strategy": f"{file}:f", "small": "org/m"})
+        found.append(describe_settings(settings, {"small": "id"})["strategy_file"])
+    assert found[0] != found[1]
+    built_in = Settings.from_args("single", {"model": "org/m"})
+    assert "strategy_file" not in describe_settings(built_in, {"model": "id"})
